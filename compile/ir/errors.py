@@ -1,0 +1,55 @@
+"""Typed, one-line errors of the whole kit.
+
+Every error a user can cause is an `NpuforgeError`. The command line prints `error: <message>` and exits with `exit_code`;
+a message names the node, section or file, what was expected, what was found and what to do.
+"""
+
+
+class NpuforgeError(Exception):
+    """Base of all typed errors. `exit_code`: 1 error, 2 usage, 3 precision gate."""
+
+    exit_code = 1
+
+
+class UsageError(NpuforgeError):
+    """The command line or an option file is wrong."""
+
+    exit_code = 2
+
+
+class ModelError(NpuforgeError):
+    """The ONNX file cannot be read or is not valid."""
+
+
+class UnsupportedError(NpuforgeError):
+    """A node that neither the NPU nor the CPU partition can take. Names node, reason and remedy."""
+
+
+class CalibrationError(NpuforgeError):
+    """Calibration images are missing, unreadable, of the wrong size, or give NaN/Inf."""
+
+
+class QuantisationError(NpuforgeError):
+    """A layer that cannot be quantised (overflow, non-finite weights). Names the layer."""
+
+
+class ArchError(NpuforgeError):
+    """The arch JSON is wrong, or does not fit the program (names the parameters that differ)."""
+
+
+class FormatError(NpuforgeError):
+    """A `.bin`, `.xmodel` or bundle is damaged. Names the section and the offset."""
+
+
+class InstructionError(NpuforgeError):
+    """An instruction that the hardware refuses. Names the index and the field."""
+
+
+class VerifyError(NpuforgeError):
+    """A compile step left an invalid graph: a fault of ours. Names the step and the node."""
+
+
+class GateError(NpuforgeError):
+    """A precision gate was exceeded."""
+
+    exit_code = 3

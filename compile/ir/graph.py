@@ -1,0 +1,99 @@
+"""The network between the import and the code generator: `Graph`, `Node`, `TensorInfo`. Pure data, imports nothing of ours.
+
+Tensor shapes are as in ONNX (N, C, H, W for feature maps). Tensors are named; a name has one producer. Constants are numpy
+arrays in `Graph.constants`. `Node.op` is the operator in the kit's vocabulary, `Conv` or `com.example::CustomGELU`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class TensorInfo:
+    """Name, static shape (ONNX order) and numpy dtype name of one tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass
+class Activation:
+    """The function fused behind a compute node.
+
+    kind: `none`, `Relu`, `Clip` (low, high), `LeakyRelu` (alpha), `PRelu` (slope per channel), all piecewise-linear; or a
+    curve evaluated by table: `Silu`, `Sigmoid`, `Tanh`, `Gelu`, `CustomGELU`, `Mish`, `HardSwish`, `HardSigmoid` (alpha, beta), `ClipSigmoid`.
+    """
+
+    kind: str = "none"
+    alpha: float = 0.0
+    beta: float = 0.0
+    low: float = float("-inf")
+    high: float = float("inf")
+    slope: np.ndarray | None = None
+
+
+@dataclass
+class Node:
+    """One operator application. `sources` are the ONNX node names it came from (never empty after import)."""
+
+    name: str
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    activation: Activation = field(default_factory=Activation)
+    sources: list[str] = field(default_factory=list)
+    device: str = ""  # "NPU" or "CPU" after the partition step
+    reason: str = ""  # why the node is on the CPU
+
+
+@dataclass
+class Partition:
+    """A run of nodes on one device, in execution order; tensors that cross its border."""
+
+    device: str
+    nodes: list[str]
+    inputs: list[str]
+    outputs: list[str]
+
+
+@dataclass
+class Graph:
+    """Nodes in topological order, tensors by name, constants, graph inputs and outputs (names)."""
+
+    name: str
+    nodes: list[Node]
+    tensors: dict[str, TensorInfo]
+    constants: dict[str, np.ndarray]
+    inputs: list[str]
+    outputs: list[str]
+    opset: int = 0
+    input_layout: dict[str, str] = field(default_factory=dict)  # "NHWC" where the ONNX input is; shapes here stay N, C, H, W
+    partitions: list[Partition] = field(default_factory=list)
+
+    def producer(self, tensor: str) -> Node | None:
+        """The node that writes `tensor`, None for graph inputs and constants."""
+        return next((n for n in self.nodes if tensor in n.outputs), None)
+
+    def consumers(self, tensor: str) -> list[Node]:
+        """The nodes that read `tensor`, in order."""
+        return [n for n in self.nodes if tensor in n.inputs]
+
+    def node(self, name: str) -> Node:
+        """The node called `name`; KeyError otherwise."""
+        for n in self.nodes:
+            if n.name == name:
+                return n
+        raise KeyError(name)
+
+    def activations(self) -> Iterator[str]:
+        """Names of all non-constant tensors: inputs first, then node outputs in order."""
+        yield from self.inputs
+        for n in self.nodes:
+            yield from n.outputs

@@ -1,0 +1,45 @@
+"""The preprocessing record: declared once, stored in the artifacts, used by calibration, reference, simulator and board. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class HeadSpec:
+    """How the network's output tensors become detections.
+
+    kind: `none`, `yolox`, `darknet`, `fastestdet`, `nanodet`, `yunet`, `ultraface`, `blazeface`, `yolodecode`.
+    options: what the kind needs (strides, anchors, outputs by name, ...), documented with each decoder.
+    """
+
+    kind: str = "none"
+    options: dict[str, Any] = field(default_factory=dict)
+    score_threshold: float = 0.3
+    nms_threshold: float = 0.5
+
+
+@dataclass
+class Preprocess:
+    """How an image file becomes the network's input.
+
+    color: `RGB` or `BGR` (the model's channel order). resize: `stretch`, `letterbox_topleft`, `letterbox_center`. real = (pixel - mean)/std per
+    channel in the model's channel order. layout: of the ONNX input, `NCHW` or `NHWC`. pad_value: a pixel value.
+    """
+
+    width: int = 0
+    height: int = 0
+    color: str = "RGB"
+    resize: str = "stretch"
+    interpolation: str = "linear"
+    pad_value: int = 114
+    mean: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    std: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])
+    layout: str = "NCHW"
+    class_names: list[str] = field(default_factory=list)
+    head: HeadSpec = field(default_factory=HeadSpec)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionary for JSON and YAML."""
+        return asdict(self)
