@@ -74,7 +74,9 @@ class Graph:
     inputs: list[str]
     outputs: list[str]
     opset: int = 0
-    input_layout: dict[str, str] = field(default_factory=dict)  # "NHWC" where the ONNX input is; shapes here stay N, C, H, W
+    input_layout: dict[str, str] = field(
+        default_factory=dict
+    )  # "NHWC" where the ONNX input is; shapes here stay N, C, H, W
     partitions: list[Partition] = field(default_factory=list)
 
     def producer(self, tensor: str) -> Node | None:
