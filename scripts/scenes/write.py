@@ -1,0 +1,67 @@
+"""A folder of scenes: PNG or JPEG files and `annotations.json` in COCO form. `python -m npuforge.scripts.scenes.write --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from npuforge.compile.ir.errors import UsageError
+from npuforge.scripts.scenes.parts import CLASS_NAMES
+from npuforge.scripts.scenes.scene import Annotation, generate
+
+
+def to_coco(names: Sequence[str], annotations: Sequence[Sequence[Annotation]], size: int) -> dict[str, Any]:
+    """COCO detection JSON: category ids count from 1; `angle` (degrees) and `rotated_box` are additions of ours."""
+    images = [{"id": i + 1, "file_name": name, "width": size, "height": size} for i, name in enumerate(names)]
+    records: list[dict[str, Any]] = []
+    for image_id, parts in enumerate(annotations, 1):
+        for part in parts:
+            x1, y1, x2, y2 = part.box
+            record = {"id": len(records) + 1, "image_id": image_id, "category_id": part.class_id + 1, "iscrowd": 0}
+            record |= {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": part.area}
+            record |= {"angle": round(part.angle, 3), "rotated_box": [round(v, 3) for v in part.rotated_box]}
+            records.append(record)
+    categories = [{"id": i + 1, "name": name} for i, name in enumerate(CLASS_NAMES)]
+    return {"images": images, "annotations": records, "categories": categories}
+
+
+def write_folder(folder: Path, seed: int, count: int, size: int = 256, suffix: str = ".png") -> Path:
+    """Writes `count` scenes as 0000.png … and annotations.json; returns the path of the latter."""
+    if suffix not in (".png", ".jpg"):
+        raise UsageError(f"suffix {suffix!r}: expected .png or .jpg")
+    folder.mkdir(parents=True, exist_ok=True)
+    names, annotations = [], []
+    for i in range(count):
+        images, parts = generate(seed, 1, size, start=i)
+        names.append(f"{i:04d}{suffix}")
+        options = [cv2.IMWRITE_JPEG_QUALITY, 95] if suffix == ".jpg" else []
+        done, data = cv2.imencode(suffix, np.ascontiguousarray(images[0][..., ::-1]), options)
+        if not done:
+            raise UsageError(f"{names[-1]}: OpenCV cannot write {suffix} files")
+        (folder / names[-1]).write_bytes(data.tobytes())
+        annotations.append(parts[0])
+    path = folder / "annotations.json"
+    path.write_text(json.dumps(to_coco(names, annotations, size), indent=1) + "\n")
+    return path
+
+
+def main() -> None:
+    """Command line: python -m npuforge.scripts.scenes.write FOLDER --seed 7 --count 100."""
+    parser = argparse.ArgumentParser(description="Write synthetic scenes of machine parts and their COCO annotations.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--size", type=int, default=256, help="pixels per side")
+    parser.add_argument("--suffix", default=".png", help=".png or .jpg")
+    options = parser.parse_args()
+    print(write_folder(options.folder, options.seed, options.count, options.size, options.suffix))
+
+
+if __name__ == "__main__":
+    main()
