@@ -6,11 +6,13 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 precision gate, 130 interrupted.
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+from types import FrameType
 
 import typer
 
-from npuforge.compile.ir.errors import NpuforgeError
+from npuforge.compile.ir.errors import Interrupted, NpuforgeError
 
 # Order of the help page. Each module `npuforge.scripts.command_<name>` has `register(app)`.
 COMMANDS = (
@@ -50,8 +52,13 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+def _interrupt(signal_number: int, frame: FrameType | None) -> None:
+    raise Interrupted("interrupted by Ctrl-C; output files that were not finished are not there")
+
+
 def main() -> None:
     """Entry point: runs the command line; a user's mistake is one line on standard error, never a traceback."""
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         build_app()()
     except NpuforgeError as error:
@@ -64,9 +71,6 @@ def main() -> None:
     except MemoryError:
         print("error: out of memory; use fewer calibration images or a smaller --shape", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("error: interrupted; no output file was written or changed", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

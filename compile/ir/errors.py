@@ -53,3 +53,9 @@ class GateError(NpuforgeError):
     """A precision gate was exceeded."""
 
     exit_code = 3
+
+
+class Interrupted(NpuforgeError):
+    """Ctrl-C: raised by the command line's signal handler, so that clean-up runs and nothing half-written stays."""
+
+    exit_code = 130
