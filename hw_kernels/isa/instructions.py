@@ -108,7 +108,14 @@ WINDOW = (
     _f("stride_w", 8, 8, 8),
     _f("dilation_h", 8, 16, 8),
     _f("dilation_w", 8, 24, 8),
-    _f("pad_top", 9, 0, 16, signed=True, doc="input row = out row*stride_h - pad_top + tap*dilation_h; negative for lower bands"),
+    _f(
+        "pad_top",
+        9,
+        0,
+        16,
+        signed=True,
+        doc="input row = out row*stride_h - pad_top + tap*dilation_h; negative for lower bands",
+    ),
     _f("pad_left", 9, 16, 16, signed=True),
 )
 OUTPUT = (
@@ -247,7 +254,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             *BLOCKS_OUT,
             *WINDOW,
             *OUTPUT,
-            _f("weight_addr", 14, doc="average: SRAM int16 [counts, 16*blocks_out], row n-1 for n valid taps, row 0 only if `single`"),
+            _f(
+                "weight_addr",
+                14,
+                doc="average: SRAM int16 [counts, 16*blocks_out], row n-1 for n valid taps, row 0 only if `single`",
+            ),
             _f("requant_addr", 16, doc="average: z of every lane"),
             _f("operand_addr", 19, doc="average: za of every lane"),
             _f("shift", 20, 0, 8, doc="average: S"),
