@@ -97,7 +97,9 @@ def gear(rng: np.random.Generator) -> Part:
     root = rng.uniform(0.76, 0.84)
     step = 2 * np.pi / teeth
     profile = [(-0.27, root), (-0.13, 1.0), (0.13, 1.0), (0.27, root)]
-    outline = np.array([[r * np.cos((k + f) * step), r * np.sin((k + f) * step)] for k in range(teeth) for f, r in profile])
+    outline = np.array(
+        [[r * np.cos((k + f) * step), r * np.sin((k + f) * step)] for k in range(teeth) for f, r in profile]
+    )
     x, y = _grid()
     radius = np.hypot(x, y)
     bore = rng.uniform(0.16, 0.28)

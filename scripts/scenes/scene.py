@@ -63,7 +63,9 @@ def background(rng: np.random.Generator, size: int) -> np.ndarray:
         texture += 1.2 * _noise(rng, size, (3, size // 2))
     elif kind == 2:
         y = np.arange(size, dtype=np.float32)[:, None] / size
-        texture += np.sin((y * rng.uniform(10, 26) + 0.9 * _noise(rng, size, (3, 5))) * 2 * np.pi).astype(np.float32) * 0.8
+        texture += (
+            np.sin((y * rng.uniform(10, 26) + 0.9 * _noise(rng, size, (3, 5))) * 2 * np.pi).astype(np.float32) * 0.8
+        )
     elif kind == 3:
         pitch = int(rng.integers(20, 60))
         lines = np.zeros((size, size), np.float32)
@@ -106,7 +108,10 @@ def place(part: Part, centre: np.ndarray, radius: float, angle: float, size: int
 def shade(rng: np.random.Generator, relief: np.ndarray, light: np.ndarray) -> np.ndarray:
     """float32 RGB [h, w, 3] of a relief lit from `light` (unit vector), in a random material."""
     colour, gloss = MATERIALS[list(MATERIALS)[int(rng.integers(len(MATERIALS)))]]
-    slope_x, slope_y = cv2.Sobel(relief, cv2.CV_32F, 1, 0, scale=0.125), cv2.Sobel(relief, cv2.CV_32F, 0, 1, scale=0.125)
+    slope_x, slope_y = (
+        cv2.Sobel(relief, cv2.CV_32F, 1, 0, scale=0.125),
+        cv2.Sobel(relief, cv2.CV_32F, 0, 1, scale=0.125),
+    )
     length = np.sqrt(slope_x**2 + slope_y**2 + 1)
     facing = (light[2] - slope_x * light[0] - slope_y * light[1]) / length
     half = light + np.array([0, 0, 1.0])
@@ -199,7 +204,11 @@ def _camera(rng: np.random.Generator, image: np.ndarray) -> np.ndarray:
     axis = np.linspace(-1, 1, size, dtype=np.float32)
     direction, slope = rng.uniform(0, 2 * np.pi), rng.uniform(0, 0.35)
     gradient = 1 + slope * (np.cos(direction) * axis[None, :] + np.sin(direction) * axis[:, None])
-    image = image * (gradient * np.float32(rng.uniform(0.75, 1.2)))[..., None] * rng.uniform(0.93, 1.07, 3).astype(np.float32)
+    image = (
+        image
+        * (gradient * np.float32(rng.uniform(0.75, 1.2)))[..., None]
+        * rng.uniform(0.93, 1.07, 3).astype(np.float32)
+    )
     if rng.random() < 0.5:
         image = cv2.GaussianBlur(image, (0, 0), float(rng.uniform(0.3, 0.9)))
     image = image + rng.standard_normal(image.shape).astype(np.float32) * np.float32(rng.uniform(1, 7))

@@ -23,7 +23,12 @@ def to_coco(names: Sequence[str], annotations: Sequence[Sequence[Annotation]], s
     for image_id, parts in enumerate(annotations, 1):
         for part in parts:
             x1, y1, x2, y2 = part.box
-            record = {"id": len(records) + 1, "image_id": image_id, "category_id": part.class_id + 1, "iscrowd": 0}
+            record: dict[str, Any] = {
+                "id": len(records) + 1,
+                "image_id": image_id,
+                "category_id": part.class_id + 1,
+                "iscrowd": 0,
+            }
             record |= {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": part.area}
             record |= {"angle": round(part.angle, 3), "rotated_box": [round(v, 3) for v in part.rotated_box]}
             records.append(record)

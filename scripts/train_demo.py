@@ -1,0 +1,340 @@
+"""Trains the bundled network on synthetic scenes and writes it as ONNX. Needs the `train` extra (PyTorch), CPU only.
+
+    python -m npuforge.scripts.train_demo --out scripts/demo_data/parts_yolo.onnx
+
+Training scenes are the stream of seed 1, the unseen ones of seed 2. The loss is complete-IoU for boxes, binary cross-entropy for objectness and
+classes. What is written is the exponential moving average of the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from npuforge.scripts.demo_model import (
+    ANCHORS_PER_SCALE,
+    EPSILON,
+    HEADS,
+    IMAGE_SIZE,
+    LAYERS,
+    SLOPE,
+    STRIDES,
+    build_onnx,
+)
+from npuforge.scripts.scenes import CLASS_NAMES, Annotation, generate
+
+CLASSES = len(CLASS_NAMES)
+MAX_BOXES = 8
+
+
+class Block(nn.Module):
+    """Convolution (or transposed convolution), batch normalisation, LeakyReLU."""
+
+    def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int, up: bool) -> None:
+        super().__init__()
+        if up:
+            self.conv: nn.Module = nn.ConvTranspose2d(channels_in, channels_out, kernel, stride, bias=False)
+        else:
+            self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, bias=False)
+        self.bn = nn.BatchNorm2d(channels_out, eps=EPSILON)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.leaky_relu(self.bn(self.conv(x)), SLOPE)
+
+
+class Network(nn.Module):
+    """The layer table as modules; returns the raw head maps, finest first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict()
+        for layer in LAYERS:
+            if layer.kind in ("conv", "up"):
+                shape = (layer.channels_in, layer.channels_out, layer.kernel, layer.stride)
+                self.layers[layer.name] = Block(*shape, up=layer.kind == "up")
+            elif layer.kind == "head":
+                head = nn.Conv2d(layer.channels_in, layer.channels_out, 1)
+                nn.init.normal_(head.weight, std=0.01)
+                bias = head.bias.data.view(ANCHORS_PER_SCALE, 5 + CLASSES)
+                bias.zero_()
+                bias[:, 4] = -5.0  # few cells hold a part
+                bias[:, 5:] = -1.5
+                self.layers[layer.name] = head
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        values = {"image": x}
+        for layer in LAYERS:
+            inputs = [values[name] for name in layer.inputs]
+            if layer.kind == "add":
+                values[layer.name] = inputs[0] + inputs[1]
+            elif layer.kind == "concat":
+                values[layer.name] = torch.cat(inputs, 1)
+            else:
+                values[layer.name] = self.layers[layer.name](inputs[0])
+        return [values[name] for name in HEADS]
+
+
+def weights_of(network: nn.Module) -> dict[str, np.ndarray]:
+    """The state under the names `build_onnx` expects."""
+    names = {
+        "conv.weight": "weight",
+        "bn.weight": "gamma",
+        "bn.bias": "beta",
+        "bn.running_mean": "mean",
+        "bn.running_var": "variance",
+    }
+    result = {}
+    for key, value in network.state_dict().items():
+        _, layer, rest = key.split(".", 2)
+        if rest != "bn.num_batches_tracked":
+            result[f"{layer}.{names.get(rest, rest)}"] = value.detach().numpy()
+    return result
+
+
+def cluster_anchors(annotations: list[list[Annotation]], rng: np.random.Generator) -> np.ndarray:
+    """[scale, anchor, 2]: k-means over box sizes with 1 − IoU as the distance, sorted by area, rounded to whole pixels."""
+    sizes = np.array([[a.box[2] - a.box[0], a.box[3] - a.box[1]] for scene in annotations for a in scene], np.float64)
+    centres = sizes[rng.choice(len(sizes), len(STRIDES) * ANCHORS_PER_SCALE, replace=False)]
+    for _ in range(50):
+        nearest = shape_iou(sizes, centres).argmax(1)
+        centres = np.array(
+            [
+                np.median(sizes[nearest == k], axis=0) if (nearest == k).any() else centres[k]
+                for k in range(len(centres))
+            ]
+        )
+    centres = np.round(centres[np.argsort(centres.prod(1))])
+    return centres.reshape(len(STRIDES), ANCHORS_PER_SCALE, 2)
+
+
+def shape_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """IoU of boxes that share a centre: [len(a), len(b)]."""
+    shared = np.minimum(a[:, None, 0], b[None, :, 0]) * np.minimum(a[:, None, 1], b[None, :, 1])
+    return shared / (a.prod(1)[:, None] + b.prod(1)[None, :] - shared)
+
+
+def augment(images: np.ndarray, boxes: np.ndarray, rng: np.random.Generator) -> tuple[torch.Tensor, np.ndarray]:
+    """Quarter turns, mirroring, brightness and contrast. boxes [B, MAX_BOXES, 4] are turned exactly with the pixels."""
+    turned, moved = np.empty_like(images), boxes.copy()
+    for i in range(len(images)):
+        image, box = images[i], moved[i]
+        if rng.random() < 0.5:
+            image, box = (
+                image[:, ::-1],
+                np.stack([IMAGE_SIZE - box[:, 2], box[:, 1], IMAGE_SIZE - box[:, 0], box[:, 3]], 1),
+            )
+        for _ in range(int(rng.integers(4))):  # anticlockwise: (x, y) becomes (y, size − x)
+            image, box = (
+                np.rot90(image),
+                np.stack([box[:, 1], IMAGE_SIZE - box[:, 2], box[:, 3], IMAGE_SIZE - box[:, 0]], 1),
+            )
+        turned[i], moved[i] = image, box
+    x = torch.from_numpy(turned).permute(0, 3, 1, 2).to(torch.float32) / 255
+    gain = torch.from_numpy(rng.uniform(0.8, 1.2, (len(images), 3, 1, 1)).astype(np.float32) ** 0.5)
+    gain = gain * float(rng.uniform(0.85, 1.15))
+    return (x * gain).clamp_(0, 1).contiguous(memory_format=torch.channels_last), moved
+
+
+def assign(boxes: np.ndarray, counts: np.ndarray, anchors: np.ndarray) -> list[np.ndarray]:
+    """Per scale rows (image, anchor, y, x, index of the box): the cell of the box's centre, every anchor with IoU over 0.45 and the best one."""
+    rows: list[list[tuple[int, int, int, int, int]]] = [[] for _ in STRIDES]
+    flat = anchors.reshape(-1, 2)
+    for i, count in enumerate(counts):
+        size = boxes[i, :count, 2:] - boxes[i, :count, :2]
+        centre = (boxes[i, :count, 2:] + boxes[i, :count, :2]) / 2
+        overlap = shape_iou(size, flat)
+        chosen = overlap > 0.45
+        chosen[np.arange(count), overlap.argmax(1)] = True
+        for box, anchor in zip(*np.nonzero(chosen), strict=True):
+            scale, a = divmod(int(anchor), ANCHORS_PER_SCALE)
+            x, y = (int(v) for v in centre[box] // STRIDES[scale])
+            rows[scale].append((i, a, y, x, int(box)))
+    return [np.array(r, np.int64).reshape(-1, 5) for r in rows]
+
+
+def decode(maps: list[torch.Tensor], anchors: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """Boxes [B, N, 4] and logits [B, N, 1 + classes] in the order scale, y, x, anchor (YoloDecode's)."""
+    boxes, logits = [], []
+    for scale, raw in enumerate(maps):
+        batch, _, height, width = raw.shape
+        t = raw.view(batch, ANCHORS_PER_SCALE, 5 + CLASSES, height, width).permute(0, 3, 4, 1, 2)
+        cell = torch.stack(torch.meshgrid(torch.arange(width), torch.arange(height), indexing="xy"), -1)[
+            None, :, :, None
+        ]
+        centre = (t[..., :2].sigmoid() + cell) * STRIDES[scale]
+        half = t[..., 2:4].clamp(max=6).exp() * torch.from_numpy(anchors[scale].astype(np.float32)) / 2
+        boxes.append(torch.cat([centre - half, centre + half], -1).reshape(batch, -1, 4))
+        logits.append(t[..., 4:].reshape(batch, -1, 1 + CLASSES))
+    return torch.cat(boxes, 1), torch.cat(logits, 1)
+
+
+def complete_iou(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """IoU and complete IoU (with centre distance and aspect terms) of boxes pairwise along the last axis."""
+    low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
+    shared = (high - low).clamp(min=0).prod(-1)
+    size_a, size_b = a[..., 2:] - a[..., :2], b[..., 2:] - b[..., :2]
+    iou = shared / (size_a.prod(-1) + size_b.prod(-1) - shared + 1e-7)
+    hull = torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])
+    apart = ((a[..., :2] + a[..., 2:] - b[..., :2] - b[..., 2:]) ** 2).sum(-1) / 4
+    aspect = (
+        torch.atan(size_a[..., 0] / (size_a[..., 1] + 1e-7)) - torch.atan(size_b[..., 0] / (size_b[..., 1] + 1e-7))
+    ) ** 2
+    aspect = aspect * (4 / np.pi**2)
+    weight = (aspect / (1 - iou + aspect + 1e-7)).detach()
+    return iou, iou - apart / ((hull**2).sum(-1) + 1e-7) - weight * aspect
+
+
+def yolo_loss(
+    maps: list[torch.Tensor], boxes: np.ndarray, labels: np.ndarray, counts: np.ndarray, anchors: np.ndarray
+) -> torch.Tensor:
+    """Sum over positives / their number: 3·(1 − CIoU) + BCE of objectness (all cells) + BCE of classes."""
+    predicted, logits = decode(maps, anchors)
+    index, image, target = [], [], []
+    offset = 0
+    for rows, raw in zip(assign(boxes, counts, anchors), maps, strict=True):
+        height, width = raw.shape[2:]
+        index.append(offset + (rows[:, 2] * width + rows[:, 3]) * ANCHORS_PER_SCALE + rows[:, 1])
+        image.append(rows[:, 0])
+        target.append(rows[:, 4])
+        offset += height * width * ANCHORS_PER_SCALE
+    i, n, t = (np.concatenate(v) for v in (image, index, target))
+    truth = torch.from_numpy(boxes.astype(np.float32))
+    positive = predicted[i, n]
+    _, complete = complete_iou(positive, truth[i, t])
+    objectness = torch.zeros(logits.shape[:2])
+    objectness[i, n] = 1.0
+    with torch.no_grad():
+        present = torch.arange(MAX_BOXES)[None, :] < torch.from_numpy(counts)[:, None]
+        overlap, _ = complete_iou(predicted[:, :, None], truth[:, None])
+        ignored = ((overlap * present[:, None]).amax(2) > 0.6) & (objectness == 0)
+    every = F.binary_cross_entropy_with_logits(logits[..., 0], objectness, reduction="none")
+    classes = F.one_hot(torch.from_numpy(labels[i, t]), CLASSES).to(torch.float32)
+    named = F.binary_cross_entropy_with_logits(logits[i, n, 1:], classes, reduction="sum")
+    return (3 * (1 - complete).sum() + every[~ignored].sum() + named) / max(1, len(i))
+
+
+def pack(annotations: list[list[Annotation]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """boxes [n, MAX_BOXES, 4], labels [n, MAX_BOXES], counts [n]; rows past the count are dummies."""
+    boxes = np.tile(np.array([0.0, 0.0, 1.0, 1.0]), (len(annotations), MAX_BOXES, 1))
+    labels = np.zeros((len(annotations), MAX_BOXES), np.int64)
+    for i, scene in enumerate(annotations):
+        for k, part in enumerate(scene):
+            boxes[i, k], labels[i, k] = part.box, part.class_id
+    return boxes, labels, np.array([len(scene) for scene in annotations])
+
+
+def average_precision(
+    network: nn.Module, images: np.ndarray, annotations: list[list[Annotation]], anchors: np.ndarray
+) -> float:
+    """mAP at IoU 0.5 (area under the precision envelope); a quick figure while training, `evaluate_demo` has the standard one."""
+    found: list[list[tuple[float, bool]]] = [[] for _ in range(CLASSES)]
+    total = np.zeros(CLASSES)
+    network.eval()
+    for begin in range(0, len(images), 32):
+        x = torch.from_numpy(images[begin : begin + 32]).permute(0, 3, 1, 2).to(torch.float32) / 255
+        with torch.no_grad():
+            boxes, logits = decode(network(x.contiguous(memory_format=torch.channels_last)), anchors)
+        best, label = logits[..., 1:].sigmoid().max(-1)
+        scores = best * logits[..., 0].sigmoid()
+        for i in range(len(x)):
+            truth = annotations[begin + i]
+            for c in range(CLASSES):
+                wanted = torch.tensor([a.box for a in truth if a.class_id == c], dtype=torch.float32).reshape(-1, 4)
+                total[c] += len(wanted)
+                keep = ((label[i] == c) & (scores[i] > 0.01)).nonzero()[:, 0]
+                order = keep[scores[i, keep].argsort(descending=True)]
+                taken = np.zeros(len(wanted), bool)
+                while len(order):
+                    box, score = boxes[i, order[0]], float(scores[i, order[0]])
+                    overlap = complete_iou(box[None], wanted)[0].numpy() * ~taken if len(wanted) else np.zeros(1)
+                    hit = bool(overlap.max() > 0.5)
+                    if hit:
+                        taken[overlap.argmax()] = True
+                    found[c].append((score, hit))
+                    order = order[1:][complete_iou(box[None], boxes[i, order[1:]])[0] < 0.5]
+    results = []
+    for c in range(CLASSES):
+        hits = np.array([h for _, h in sorted(found[c], key=lambda f: -f[0])], float)
+        recall, precision = hits.cumsum() / max(1, total[c]), hits.cumsum() / np.arange(1, len(hits) + 1)
+        envelope = np.maximum.accumulate(precision[::-1])[::-1]
+        results.append(float((np.diff(np.concatenate([[0.0], recall])) * envelope).sum()))
+    return float(np.mean(results))
+
+
+def export(network: nn.Module, anchors: np.ndarray, out: Path) -> None:
+    """Writes the ONNX file, whole or not at all."""
+    partial = out.with_suffix(".partial")
+    partial.write_bytes(build_onnx(weights_of(network), anchors.tolist()).SerializeToString())
+    partial.replace(out)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description="Train the bundled network on synthetic scenes (CPU, under 30 minutes on two cores)."
+    )
+    parser.add_argument("--out", type=Path, default=Path("scripts/demo_data/parts_yolo.onnx"))
+    parser.add_argument("--scenes", type=int, default=2000, help="training scenes")
+    parser.add_argument("--epochs", type=int, default=14)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
+    parser.add_argument("--seed", type=int, default=1, help="of the training scenes, weights and order")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    rng = np.random.default_rng(options.seed)
+    begun = time.monotonic()
+    images, annotations = generate(options.seed, options.scenes, IMAGE_SIZE)
+    unseen, unseen_truth = generate(2, 200, IMAGE_SIZE)
+    boxes, labels, counts = pack(annotations)
+    anchors = cluster_anchors(annotations, rng)
+    print(
+        f"{len(images)} scenes, {counts.sum()} parts, anchors {anchors.tolist()}, {time.monotonic() - begun:.0f} s",
+        flush=True,
+    )
+
+    network = Network().to(memory_format=torch.channels_last)
+    print(f"{sum(p.numel() for p in network.parameters())} parameters", flush=True)
+    decays = [p for p in network.parameters() if p.ndim > 1]
+    plain = [p for p in network.parameters() if p.ndim <= 1]
+    optimiser = torch.optim.AdamW(
+        [{"params": decays, "weight_decay": 0.02}, {"params": plain, "weight_decay": 0.0}], lr=options.rate
+    )
+    steps = len(images) // options.batch
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, options.rate, epochs=options.epochs, steps_per_epoch=steps, pct_start=0.15
+    )
+    average = torch.optim.swa_utils.AveragedModel(
+        network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.995), use_buffers=True
+    )
+    for epoch in range(options.epochs):
+        network.train()
+        order, losses = rng.permutation(len(images)), []
+        for step in range(steps):
+            chosen = order[step * options.batch : (step + 1) * options.batch]
+            x, turned = augment(images[chosen], boxes[chosen], rng)
+            loss = yolo_loss(network(x), turned, labels[chosen], counts[chosen], anchors)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), 10.0)
+            optimiser.step()
+            schedule.step()
+            average.update_parameters(network)
+            losses.append(float(loss.detach()))
+        line = f"epoch {epoch + 1}/{options.epochs} loss {np.mean(losses):.3f} {time.monotonic() - begun:.0f} s"
+        if epoch % 3 == 2 or epoch == options.epochs - 1:
+            export(average.module, anchors, options.out)
+            line += f" mAP50 on unseen scenes {average_precision(average.module, unseen, unseen_truth, anchors):.4f}"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
