@@ -1,0 +1,141 @@
+"""The functions fused behind a compute node, declared once: float64 meaning, and for curves the tails of their table.
+
+Piecewise-linear kinds are `none`, `Relu`, `Clip`, `LeakyRelu`, `PRelu`; every other kind is a curve (DESIGN section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Activation
+from npuforge.compile.ir.quantization import Tail
+from npuforge.hw_kernels.arithmetic import round_half_up
+
+CURVE_EDGE = 8.0  # a table covers [-8, 8)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A function evaluated by table. `low`, `high`: the tail outside [-8, 8), None for the pre-activation itself, else a real constant."""
+
+    name: str
+    function: Callable[[np.ndarray, Activation], np.ndarray]
+    low: float | None
+    high: float | None
+
+    def tails(self, fraction_bits: int) -> tuple[Tail, Tail]:
+        """Low and high tail in units of 2^-F."""
+        one = float(1 << fraction_bits)
+        low, high = (
+            Tail(True) if value is None else Tail(False, int(round_half_up(value * one)))
+            for value in (self.low, self.high)
+        )
+        return low, high
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1/(1 + exp(-x)) without overflow."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0, e) / (1.0 + e)
+
+
+def _silu(x: np.ndarray, _: Activation) -> np.ndarray:
+    return x * sigmoid(x)
+
+
+def _gelu(x: np.ndarray, _: Activation) -> np.ndarray:
+    erf = np.vectorize(math.erf, otypes=[np.float64])
+    return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
+
+
+def _custom_gelu(x: np.ndarray, _: Activation) -> np.ndarray:
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _mish(x: np.ndarray, _: Activation) -> np.ndarray:
+    return x * np.tanh(np.logaddexp(0.0, x))
+
+
+def _hard_swish(x: np.ndarray, _: Activation) -> np.ndarray:
+    return x * np.clip(x / 6.0 + 0.5, 0.0, 1.0)
+
+
+def _hard_sigmoid(x: np.ndarray, activation: Activation) -> np.ndarray:
+    return np.clip(activation.alpha * x + activation.beta, 0.0, 1.0)
+
+
+CURVES: dict[str, Curve] = {
+    curve.name: curve
+    for curve in (
+        Curve("Silu", _silu, 0.0, None),
+        Curve("Gelu", _gelu, 0.0, None),
+        Curve("CustomGELU", _custom_gelu, 0.0, None),
+        Curve("Mish", _mish, 0.0, None),
+        Curve("HardSwish", _hard_swish, 0.0, None),
+        Curve("Sigmoid", lambda x, _: sigmoid(x), 0.0, 1.0),
+        Curve("HardSigmoid", _hard_sigmoid, 0.0, 1.0),
+        Curve("Tanh", lambda x, _: np.tanh(x), -1.0, 1.0),
+        Curve("ClipSigmoid", lambda x, _: np.clip(sigmoid(x), 0.1, 0.9), 0.1, 0.9),
+    )
+}
+PIECEWISE_LINEAR = ("none", "Relu", "Clip", "LeakyRelu", "PRelu")
+
+
+def is_curve(activation: Activation) -> bool:
+    """Whether the activation is evaluated by table."""
+    return activation.kind in CURVES
+
+
+def is_supported(activation: Activation) -> bool:
+    """Whether the NPU has the activation: piecewise-linear, or a curve whose tails hold outside [-8, 8)."""
+    if activation.kind == "HardSigmoid":
+        ends = _hard_sigmoid(np.array([-CURVE_EDGE, CURVE_EDGE]), activation)
+        return bool(ends[0] == 0.0 and ends[1] == 1.0)
+    return activation.kind in PIECEWISE_LINEAR or activation.kind in CURVES
+
+
+def slopes(activation: Activation, channels: int) -> np.ndarray:
+    """Slope of negative values per channel of a piecewise-linear activation (1 for none and Clip below 0, 0 for ReLU)."""
+    if activation.kind == "PRelu":
+        assert activation.slope is not None
+        return np.broadcast_to(np.asarray(activation.slope, np.float64).reshape(-1), (channels,)).copy()
+    if activation.kind == "LeakyRelu":
+        return np.full(channels, float(activation.alpha))
+    if activation.kind == "Relu" or (activation.kind == "Clip" and activation.low >= 0.0):
+        return np.zeros(channels)
+    return np.ones(channels)
+
+
+def limits(activation: Activation) -> tuple[float, float]:
+    """Real lower and upper limit that a piecewise-linear activation imposes (infinite where none)."""
+    if activation.kind == "Clip":
+        return activation.low, activation.high
+    if activation.kind == "Relu":
+        return 0.0, math.inf
+    return -math.inf, math.inf
+
+
+def apply_activation(x: np.ndarray, activation: Activation, channel_axis: int = 1) -> np.ndarray:
+    """Float64 meaning of the fused activation."""
+    kind = activation.kind
+    if kind == "none":
+        return x
+    if kind in CURVES:
+        return CURVES[kind].function(x, activation)
+    if kind in ("Relu", "Clip"):
+        return np.clip(x, *limits(activation))
+    if kind in ("LeakyRelu", "PRelu"):
+        shape = [1] * x.ndim
+        shape[channel_axis] = x.shape[channel_axis]
+        return np.where(x < 0, x * slopes(activation, x.shape[channel_axis]).reshape(shape), x)
+    raise ValueError(f"unknown activation {kind}")
+
+
+def curve_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
+    """The curve as a function of x alone, for `build_table`."""
+    curve = CURVES[activation.kind]
+    return lambda x: curve.function(x, activation)

@@ -1,0 +1,54 @@
+"""What the element-wise operators share: broadcasting, the scaled difference d, constraints. The operators are in `ops/add`, `sub`, `mul`, `affine`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.quantization import EltwiseParams, QGraph
+from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.activations import apply_activation
+from npuforge.hw_kernels.arithmetic import apply_stage
+from npuforge.hw_kernels.operator import Op, Shape
+
+
+def two_activations(node: Node, graph: Graph) -> bool:
+    """both operands are computed feature maps (a constant operand becomes an Affine)"""
+    return len(node.inputs) == 2 and not any(t in graph.constants for t in node.inputs)
+
+
+def second_broadcasts(node: Node, graph: Graph) -> bool:
+    """the first operand has the output's shape; the second may have one row, one column or one channel"""
+    a, b = (graph.tensors[t].shape for t in node.inputs)
+    out = graph.tensors[node.outputs[0]].shape
+    return a == out and all(s in (1, o) for s, o in zip(b, out, strict=True))
+
+
+class TwoOperands(Op):
+    """Base of Add, Sub, Mul."""
+
+    constraints = (c.feature_maps, c.map_sizes, two_activations, second_broadcasts, c.known_activation)
+
+    def function(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The float64 meaning before the activation."""
+        raise NotImplementedError
+
+    def combine(self, a: np.ndarray, b: np.ndarray, params: EltwiseParams) -> np.ndarray:
+        """d from the centred operands, int64."""
+        raise NotImplementedError
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        return [tuple(int(s) for s in np.broadcast_shapes(*shapes))]
+
+    def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        result = self.function(inputs[0].astype(np.float64), inputs[1].astype(np.float64))
+        return [apply_activation(result, node.activation)]
+
+    def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
+        params = qgraph.params[node.name]
+        assert isinstance(params, EltwiseParams)
+        a = inputs[0].astype(np.int64) - params.z_a.astype(np.int64)
+        b = inputs[1].astype(np.int64) - params.z_b.astype(
+            np.int64
+        )  # z_b has one entry per output channel: broadcasts too
+        return apply_stage(self.combine(a, b, params), params.stage)

@@ -1,0 +1,132 @@
+"""One operator = one class = one folder `hw_kernels/ops/<op>/op.py`; the registry finds the folders and the entry points `npuforge.ops`.
+
+An operator owns its names, shape rule, float64 meaning, integer semantics (normative bits), placement constraints, test cases and, added by the
+code generator, its NPU-DSL `program` and cycle `cost`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.graph import Activation, Graph, Node
+from npuforge.compile.ir.quantization import QGraph
+
+Shape = tuple[int, ...]
+Constraint = Callable[[Node, Graph], bool]  # the docstring is the message a user sees and the SUPPORTED_OPS line
+ENTRY_POINT_GROUP = "npuforge.ops"
+
+
+@dataclass
+class Case:
+    """One test case: shapes of the activation inputs (N, C, H, W), shapes of constant inputs, attributes, fused activation, why it is here."""
+
+    x: list[Shape]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    constants: list[Shape] = field(default_factory=list)
+    activation: Activation = field(default_factory=Activation)
+    why: str = ""
+
+
+class Op:
+    """Base of all operators. `names`: node types in the kit's vocabulary; `onnx`: ONNX types (`domain::Type`) it is imported from."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    onnx: ClassVar[tuple[str, ...]] = ()
+    moves_bytes: ClassVar[bool] = (
+        False  # carries scales: output channels keep the scale of the input channel they come from
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    cases: ClassVar[tuple[Case, ...]] = ()
+    # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.
+    program: ClassVar[Callable[..., Any] | None] = None
+    cost: ClassVar[Callable[..., Any] | None] = None
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        """Output shapes (ONNX order) from the shapes of all inputs, constants included."""
+        raise NotImplementedError
+
+    def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """The meaning: float64, ONNX layout, all inputs (constants included), fused activation applied."""
+        raise NotImplementedError
+
+    def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
+        """The normative bits: int8 activations [N, H, W, C] of logical channels in, the same out; parameters from `qgraph`."""
+        raise NotImplementedError
+
+    def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
+        """For operators that move bytes: (input, channel) each output channel comes from; (0, -1) is a real 0."""
+        raise NotImplementedError
+
+    def failed_constraint(self, node: Node, graph: Graph) -> str | None:
+        """The message of the first placement constraint that the node does not meet, None if it can run on the NPU."""
+        for constraint in self.constraints:
+            if not constraint(node, graph):
+                return " ".join((constraint.__doc__ or constraint.__name__).split())
+        return None
+
+
+_REGISTERED: dict[str, Op] = {}
+OpClass = TypeVar("OpClass", bound=type[Op])
+
+
+def register(op_class: OpClass) -> OpClass:
+    """Class decorator: make the operator known under all its names. A second class under the same name is an error."""
+    for name in op_class.names:
+        known = _REGISTERED.get(name)
+        if known is not None and type(known).__qualname__ != op_class.__qualname__:
+            raise UnsupportedError(
+                f"operator {name}: registered by {type(known).__module__} and again by {op_class.__module__}; remove one of them"
+            )
+        _REGISTERED[name] = op_class()
+    return op_class
+
+
+@cache
+def registry() -> dict[str, Op]:
+    """All operators by name: every folder of `hw_kernels/ops`, then the entry points of installed packages."""
+    for path in sorted((Path(__file__).parent / "ops").glob("*/op.py")):
+        importlib.import_module(f"npuforge.hw_kernels.ops.{path.parent.name}.op")
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        loaded = entry.load()  # a module that registers on import, or an operator class
+        if isinstance(loaded, type) and issubclass(loaded, Op) and not set(loaded.names) <= set(_REGISTERED):
+            register(loaded)
+    return _REGISTERED
+
+
+def find(name: str) -> Op | None:
+    """The operator called `name`, None if nobody registered it."""
+    return registry().get(name)
+
+
+def get(node: Node) -> Op:
+    """The operator of `node`; UnsupportedError naming the node if nobody registered it."""
+    op = find(node.op)
+    if op is None:
+        raise UnsupportedError(
+            f"node {node.name}: operator {node.op} is not known; register it under the entry point group {ENTRY_POINT_GROUP}"
+        )
+    return op
+
+
+def case_graph(name: str, case: Case, seed: int = 0) -> Graph:
+    """A one-node graph for a test case: inputs x0, x1, ..., random float32 constants, output y."""
+    from npuforge.compile.ir.graph import TensorInfo
+
+    random = np.random.default_rng(seed)
+    inputs = [f"x{i}" for i in range(len(case.x))]
+    constants = {f"c{i}": random.normal(0.0, 0.5, shape).astype(np.float32) for i, shape in enumerate(case.constants)}
+    node = Node("node", name, inputs + list(constants), ["y"], dict(case.attrs), case.activation, ["node"])
+    tensors = {n: TensorInfo(n, tuple(s)) for n, s in zip(inputs, case.x, strict=True)}
+    tensors |= {n: TensorInfo(n, c.shape) for n, c in constants.items()}
+    shapes: Iterable[Shape] = (tensors[n].shape for n in node.inputs)
+    tensors["y"] = TensorInfo("y", get(node).infer(node, list(shapes))[0])
+    return Graph("case", [node], tensors, constants, inputs, ["y"], 13)

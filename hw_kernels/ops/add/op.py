@@ -1,0 +1,34 @@
+"""Add: element-wise a + b of two feature maps, each with its own scales."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Activation
+from npuforge.compile.ir.quantization import EltwiseParams
+from npuforge.hw_kernels.eltwise import TwoOperands
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Add(TwoOperands):
+    """y = activation(a + b)"""
+
+    names = ("Add",)
+    onnx = ("Add",)
+    cases = (
+        Case([(1, 16, 5, 5), (1, 16, 5, 5)]),
+        Case([(1, 21, 4, 3), (1, 21, 4, 3)], activation=Activation("Relu")),
+        Case(
+            [(1, 21, 4, 3), (1, 21, 1, 1)],
+            activation=Activation("LeakyRelu", alpha=0.2),
+            why="broadcast over height and width",
+        ),
+        Case([(1, 8, 4, 3), (1, 1, 4, 3)], activation=Activation("Silu"), why="broadcast over channels, table output"),
+    )
+
+    def function(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.asarray(a + b)
+
+    def combine(self, a: np.ndarray, b: np.ndarray, params: EltwiseParams) -> np.ndarray:
+        return np.asarray(params.m_a.astype(np.int64) * a + params.m_b.astype(np.int64) * b)

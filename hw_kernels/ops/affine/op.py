@@ -1,0 +1,54 @@
+"""Affine: a stand-alone activation, or a per-channel multiply and add, on one feature map."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Activation, Graph, Node
+from npuforge.compile.ir.quantization import EltwiseParams, QGraph
+from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.activations import apply_activation
+from npuforge.hw_kernels.arithmetic import apply_stage
+from npuforge.hw_kernels.operator import Case, Op, Shape, register
+
+
+def parameters_per_channel(node: Node, graph: Graph) -> bool:
+    """scale and bias have one finite value per channel"""
+    channels = graph.tensors[node.inputs[0]].shape[1]
+    values = [np.asarray(node.attrs[k], np.float64) for k in ("scale", "bias")]
+    return all(v.shape == (channels,) and bool(np.isfinite(v).all()) for v in values)
+
+
+@register
+class Affine(Op):
+    """y = activation(scale[c] * x + bias[c])"""
+
+    names = ("Affine",)
+    onnx = (
+        *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "Mish", "HardSwish", "HardSigmoid"),
+        *("BatchNormalization", "Add", "Sub", "Mul", "Div", "com.example::CustomGELU"),
+    )
+    constraints = (c.feature_maps, c.map_sizes, c.known_activation, parameters_per_channel)
+    cases = (
+        Case(
+            [(1, 4, 5, 5)],
+            {"scale": [1.0] * 4, "bias": [0.0] * 4},
+            activation=Activation("Silu"),
+            why="stand-alone curve",
+        ),
+        Case([(1, 3, 5, 5)], {"scale": [0.5, -2.0, 0.0], "bias": [1.0, 0.25, -3.0]}, why="negative and zero scale"),
+        Case([(1, 17, 2, 3)], {"scale": [1.0] * 17, "bias": [0.0] * 17}, activation=Activation("LeakyRelu", alpha=0.1)),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        return [shapes[0]]
+
+    def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        scale, bias = (np.asarray(node.attrs[k], np.float64)[:, None, None] for k in ("scale", "bias"))
+        return [apply_activation(inputs[0].astype(np.float64) * scale + bias, node.activation)]
+
+    def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
+        params = qgraph.params[node.name]
+        assert isinstance(params, EltwiseParams)
+        centred = inputs[0].astype(np.int64) - params.z_a.astype(np.int64)
+        return apply_stage(params.m_a.astype(np.int64) * centred + params.k.astype(np.int64), params.stage)

@@ -1,0 +1,47 @@
+"""Concat along channels: bytes side by side, every channel keeps its scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.quantization import QGraph
+from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.operator import Case, Op, Shape, register
+
+
+def along_channels(node: Node, graph: Graph) -> bool:
+    """the axis is the channel axis"""
+    return node.attrs.get("axis", 1) in (1, -3)
+
+
+def computed_inputs(node: Node, graph: Graph) -> bool:
+    """all inputs are computed feature maps"""
+    return not any(t in graph.constants for t in node.inputs)
+
+
+@register
+class Concat(Op):
+    """y = the channels of all inputs in order"""
+
+    names = ("Concat",)
+    onnx = ("Concat",)
+    moves_bytes = True
+    constraints = (c.feature_maps, c.map_sizes, along_channels, computed_inputs, c.no_activation)
+    cases = (
+        Case([(1, 16, 4, 4), (1, 32, 4, 4)], {"axis": 1}),
+        Case([(1, 24, 3, 5), (1, 7, 3, 5), (1, 1, 3, 5)], {"axis": 1}, why="channels that do not fill a block"),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        n, _, h, w = shapes[0]
+        return [(n, sum(s[1] for s in shapes), h, w)]
+
+    def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.concatenate(inputs, axis=1)]
+
+    def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
+        return np.concatenate(inputs, axis=3)
+
+    def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
+        return [(number, i) for number, count in enumerate(channels) for i in range(count)]

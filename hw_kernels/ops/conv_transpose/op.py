@@ -1,0 +1,112 @@
+"""ConvTranspose: transposed convolution, defined as a convolution over the zero-stuffed input."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Activation, Graph, Node
+from npuforge.compile.ir.quantization import ConvParams, QGraph
+from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.activations import apply_activation
+from npuforge.hw_kernels.arithmetic import apply_stage
+from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.windows import Window, convolve, convolve_int8, fill_border
+
+
+def groups_divide(node: Node, graph: Graph) -> bool:
+    """group divides the input channels"""
+    return graph.tensors[node.inputs[0]].shape[1] % node.attrs.get("group", 1) == 0
+
+
+def equivalent_weight(weight: np.ndarray, group: int) -> np.ndarray:
+    """ONNX [I, O/group, kH, kW] as [O, kH, kW, I/group] of the convolution over the zero-stuffed input: taps flipped."""
+    inputs, per_out, kernel_h, kernel_w = weight.shape
+    grouped = weight[:, :, ::-1, ::-1].reshape(group, inputs // group, per_out, kernel_h, kernel_w)
+    return np.ascontiguousarray(grouped.transpose(0, 2, 3, 4, 1)).reshape(
+        group * per_out, kernel_h, kernel_w, inputs // group
+    )
+
+
+def equivalent_pads(node: Node) -> list[int]:
+    """Border of the zero-stuffed input [top, left, bottom, right]; negative entries crop it."""
+    a = Window.of(node)
+    extra = node.attrs.get("output_padding") or [0, 0]
+    reach = [a.dilations[i] * (node.attrs["kernel_shape"][i] - 1) for i in (0, 1)]
+    return [
+        reach[0] - a.pads[0],
+        reach[1] - a.pads[1],
+        reach[0] - a.pads[2] + extra[0],
+        reach[1] - a.pads[3] + extra[1],
+    ]
+
+
+def stuff(x: np.ndarray, strides: tuple[int, ...], value: np.ndarray | float) -> np.ndarray:
+    """[N, H, W, C] with stride - 1 rows and columns of `value` between neighbours."""
+    n, h, w, channels = x.shape
+    out = np.empty((n, (h - 1) * strides[0] + 1, (w - 1) * strides[1] + 1, channels), x.dtype)
+    out[...] = value
+    out[:, :: strides[0], :: strides[1]] = x
+    return out
+
+
+@register
+class ConvTranspose(Op):
+    """y = activation(b + convolution of the zero-stuffed x with the flipped taps)"""
+
+    names = ("ConvTranspose",)
+    onnx = ("ConvTranspose",)
+    constraints = (c.feature_maps, c.map_sizes, c.constant_weights, c.window_sizes, c.known_activation, groups_divide)
+    cases = (
+        Case(
+            [(1, 16, 5, 4)],
+            {"kernel_shape": [2, 2], "strides": [2, 2]},
+            [(16, 8, 2, 2), (8,)],
+            Activation("Relu"),
+            "no overlap",
+        ),
+        Case(
+            [(1, 6, 4, 5)],
+            {"kernel_shape": [4, 4], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+            [(6, 20, 4, 4), (20,)],
+            Activation("LeakyRelu", alpha=0.1),
+            "overlapping taps",
+        ),
+        Case(
+            [(1, 4, 3, 3)],
+            {"kernel_shape": [3, 3], "strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 1], "group": 2},
+            [(4, 3, 3, 3), (6,)],
+            why="groups, output padding, asymmetric pads",
+        ),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        n, _, h, w = shapes[0]
+        a = Window.of(node)
+        extra = node.attrs.get("output_padding") or [0, 0]
+        size = [
+            (v - 1) * a.strides[i] + a.dilations[i] * (shapes[1][2 + i] - 1) + 1 + extra[i] - a.pads[i] - a.pads[i + 2]
+            for i, v in enumerate((h, w))
+        ]
+        return [(n, shapes[1][1] * a.group, size[0], size[1])]
+
+    def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        a = Window.of(node)
+        weight = equivalent_weight(inputs[1].astype(np.float64), a.group)
+        stuffed = stuff(inputs[0].astype(np.float64).transpose(0, 2, 3, 1), a.strides, 0.0)
+        bordered = fill_border(stuffed, equivalent_pads(node), 0.0, np.float64)
+        _, _, out_h, out_w = self.infer(node, [inputs[0].shape, inputs[1].shape])[0]
+        acc = convolve(bordered, weight, (1, 1), a.dilations, a.group, out_h, out_w)
+        if len(inputs) > 2:
+            acc += inputs[2].astype(np.float64)
+        return [apply_activation(acc.transpose(0, 3, 1, 2), node.activation)]
+
+    def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
+        params = qgraph.params[node.name]
+        assert isinstance(params, ConvParams)
+        a = Window.of(node)
+        stuffed = stuff(inputs[0], a.strides, params.pad_value)
+        acc = convolve_int8(
+            stuffed, params.weight, params.pad_value, (1, 1), equivalent_pads(node), a.dilations, a.group
+        )
+        acc += params.bias.astype(np.int64)
+        return apply_stage(acc, params.stage)

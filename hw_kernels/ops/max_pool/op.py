@@ -1,0 +1,58 @@
+"""MaxPool: the largest value of each window; border taps do not take part."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.compile.ir.quantization import QGraph
+from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap
+
+
+@register
+class MaxPool(Op):
+    """y = max of the window's valid taps; the scale of every channel is carried"""
+
+    names = ("MaxPool",)
+    onnx = ("MaxPool", "GlobalMaxPool")
+    moves_bytes = True
+    constraints = (c.feature_maps, c.map_sizes, c.window_sizes, c.no_activation)
+    cases = (
+        Case([(1, 16, 8, 8)], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        Case([(1, 5, 7, 9)], {"kernel_shape": [5, 5], "strides": [1, 1], "pads": [2, 2, 2, 2]}, why="SPP"),
+        Case([(1, 18, 7, 6)], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [0, 1, 1, 0]}, why="asymmetric pads"),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        n, channels, h, w = shapes[0]
+        a, k = Window.of(node), node.attrs["kernel_shape"]
+        return [
+            (
+                n,
+                channels,
+                output_size(h, k[0], a.strides[0], a.pads[0], a.pads[2], a.dilations[0]),
+                output_size(w, k[1], a.strides[1], a.pads[1], a.pads[3], a.dilations[1]),
+            )
+        ]
+
+    def _maximum(self, node: Node, x: np.ndarray, border: float) -> np.ndarray:
+        n, h, w, channels = x.shape
+        a, k = Window.of(node), node.attrs["kernel_shape"]
+        _, _, out_h, out_w = self.infer(node, [(n, channels, h, w)])[0]
+        bordered = fill_border(x, a.pads, border, x.dtype)
+        out = tap(bordered, 0, 0, out_h, out_w, a.strides, a.dilations).copy()
+        for ky in range(k[0]):
+            for kx in range(k[1]):
+                np.maximum(out, tap(bordered, ky, kx, out_h, out_w, a.strides, a.dilations), out=out)
+        return out
+
+    def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        return [self._maximum(node, inputs[0].transpose(0, 2, 3, 1), -np.inf).transpose(0, 3, 1, 2)]
+
+    def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
+        return self._maximum(node, inputs[0], -128)
+
+    def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
+        return [(0, i) for i in range(channels[0])]
