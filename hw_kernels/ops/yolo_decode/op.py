@@ -1,0 +1,151 @@
+"""YoloDecode (`npuforge::YoloDecode`, version 1): raw YOLOv3 head maps in; boxes, scores and class indices out, in one call.
+
+Inputs: one map per scale, [1, A·(5 + num_classes), H, W], channels ordered (anchor, value), values (tx, ty, tw, th, objectness, classes).
+Attributes: `anchors` (floats: scale by scale, width and height in input pixels), `strides` (ints, one per scale), `num_classes` (int).
+Outputs, N = Σ A·H·W in the order scale, row, column, anchor:
+boxes [1, N, 4] = (x1, y1, x2, y2) in input pixels; scores [1, N]; classes [1, N], float32 like the others so that all three may be
+joined (indices are small integers, so exact); of equal class probabilities the first counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuforge.compile.ir.errors import ModelError
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.hw_kernels.operator import Case, Op, Shape, register
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """The node's attributes, checked. anchors: [scale, anchor, (width, height)]."""
+
+    anchors: np.ndarray
+    strides: tuple[int, ...]
+    num_classes: int
+
+    @staticmethod
+    def of(node: Node, scales: int) -> Attributes:
+        """ModelError names the node and the attribute that does not fit `scales` input maps."""
+        for name in ("anchors", "strides", "num_classes"):
+            if name not in node.attrs:
+                raise ModelError(f"node {node.name}: YoloDecode needs the attribute {name}")
+        strides = tuple(int(s) for s in node.attrs["strides"])
+        if scales == 0 or len(strides) != scales or min(strides) <= 0:
+            raise ModelError(
+                f"node {node.name}: YoloDecode has {scales} inputs and strides {list(strides)}; expected one positive stride per input"
+            )
+        anchors = np.asarray(node.attrs["anchors"], np.float64)
+        if anchors.size == 0 or anchors.size % (2 * scales) or not (np.isfinite(anchors).all() and (anchors > 0).all()):
+            raise ModelError(
+                f"node {node.name}: YoloDecode has {anchors.size} anchor values; expected positive width, height pairs,"
+                f" the same number for each of {scales} scales"
+            )
+        classes = int(node.attrs["num_classes"])
+        if classes < 1:
+            raise ModelError(f"node {node.name}: YoloDecode has num_classes {classes}; expected 1 or more")
+        return Attributes(anchors.reshape(scales, -1, 2), strides, classes)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^-x) without overflow at either end."""
+    small = np.exp(-np.abs(x))
+    return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
+
+
+def _rows(head: np.ndarray, anchors: int) -> np.ndarray:
+    """[1, A·K, H, W] as [H, W, A, K]."""
+    _, channels, height, width = head.shape
+    return head[0].reshape(anchors, channels // anchors, height, width).transpose(2, 3, 0, 1)
+
+
+def _columns(rows: np.ndarray) -> np.ndarray:
+    """The inverse of `_rows`."""
+    height, width, anchors, values = rows.shape
+    return rows.transpose(2, 3, 0, 1).reshape(1, anchors * values, height, width)
+
+
+def runs_on_the_host(node: Node, graph: Graph) -> bool:
+    """YoloDecode runs on the CPU partition: exp and the boxes it gives need float range, behind the last convolution"""
+    return False
+
+
+@register
+class YoloDecode(Op):
+    """bx = (σ(tx) + column)·stride, by = (σ(ty) + row)·stride, bw = e^tw·anchor width, bh = e^th·anchor height;
+    box = (bx − bw/2, by − bh/2, bx + bw/2, by + bh/2); score = σ(objectness)·max σ(classes); class = argmax"""
+
+    names = ("npuforge::YoloDecode",)
+    onnx = ("npuforge::YoloDecode",)
+    constraints = (runs_on_the_host,)
+    cases = (
+        Case(
+            [(1, 33, 16, 16), (1, 33, 8, 8)],
+            {"anchors": [44, 23, 25, 44, 35, 35, 46, 46, 60, 61, 84, 83], "strides": [16, 32], "num_classes": 6},
+            why="the bundled network",
+        ),
+        Case([(1, 6, 3, 5)], {"anchors": [10, 13], "strides": [8], "num_classes": 1}, why="one class, one anchor"),
+        Case(
+            [(1, 14, 1, 2), (1, 14, 2, 1), (1, 14, 1, 1)],
+            {"anchors": [4, 5, 9, 7, 11, 19, 20, 16, 40.5, 33, 61, 90], "strides": [8, 16, 32], "num_classes": 2},
+            why="three scales of odd shape",
+        ),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        attributes = Attributes.of(node, len(shapes))
+        anchors = attributes.anchors.shape[1]
+        channels = anchors * (5 + attributes.num_classes)
+        for name, shape in zip(node.inputs, shapes, strict=True):
+            if len(shape) != 4 or shape[0] != 1 or shape[1] != channels:
+                raise ModelError(
+                    f"node {node.name}: input {name} of YoloDecode has shape {list(shape)}; expected [1, {channels}, H, W]"
+                    f" for {anchors} anchors and {attributes.num_classes} classes"
+                )
+        count = sum(anchors * shape[2] * shape[3] for shape in shapes)
+        return [(1, count, 4), (1, count), (1, count)]
+
+    def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        attributes = Attributes.of(node, len(inputs))
+        boxes, scores, classes = [], [], []
+        for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
+            t = _rows(head.astype(np.float64), len(anchors))
+            centre = (_sigmoid(t[..., :2]) + _cells(t)) * stride
+            half = np.exp(t[..., 2:4]) * anchors / 2
+            boxes.append(np.concatenate([centre - half, centre + half], -1).reshape(-1, 4))
+            scores.append((_sigmoid(t[..., 4]) * _sigmoid(t[..., 5:]).max(-1)).reshape(-1))
+            classes.append(t[..., 5:].argmax(-1).reshape(-1).astype(np.float64))
+        return [np.concatenate(v)[None] for v in (boxes, scores, classes)]
+
+    def gradient(self, node: Node, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Gradients of the inputs from those of boxes and scores (`outputs[0]`, `outputs[1]`); class indices have none.
+
+        The score's gradient goes to the objectness and to the class that was the maximum.
+        """
+        attributes = Attributes.of(node, len(inputs))
+        results, offset = [], 0
+        for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
+            t = _rows(head.astype(np.float64), len(anchors))
+            shape, count = t.shape[:3], int(np.prod(t.shape[:3]))
+            box = outputs[0][0, offset : offset + count].reshape(*shape, 2, 2)  # (corner, axis)
+            score = outputs[1][0, offset : offset + count].reshape(shape)
+            offset += count
+            result = np.zeros_like(t)
+            position = _sigmoid(t[..., :2])
+            result[..., :2] = box.sum(-2) * position * (1 - position) * stride
+            result[..., 2:4] = (box[..., 1, :] - box[..., 0, :]) * np.exp(t[..., 2:4]) * anchors / 2
+            objectness, best = _sigmoid(t[..., 4]), t[..., 5:].argmax(-1)[..., None]
+            probability = _sigmoid(np.take_along_axis(t[..., 5:], best, -1))[..., 0]
+            result[..., 4] = score * probability * objectness * (1 - objectness)
+            named = (score * objectness * probability * (1 - probability))[..., None]
+            np.put_along_axis(result[..., 5:], best, named, -1)
+            results.append(_columns(result))
+        return results
+
+
+def _cells(t: np.ndarray) -> np.ndarray:
+    """(column, row) of each cell: [H, W, 1, 2]."""
+    row, column = np.indices(t.shape[:2])
+    return np.stack([column, row], -1)[:, :, None].astype(np.float64)
