@@ -8,6 +8,7 @@ from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import EltwiseParams
 from npuforge.hw_kernels.eltwise import TwoOperands
 from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.ops.add.program import ADD
 
 
 @register
@@ -15,6 +16,7 @@ class Add(TwoOperands):
     """y = activation(a + b)"""
 
     names = ("Add",)
+    program = ADD
     onnx = ("Add",)
     cases = (
         Case([(1, 16, 5, 5), (1, 16, 5, 5)]),

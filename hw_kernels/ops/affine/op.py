@@ -10,6 +10,7 @@ from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.affine.program import AFFINE
 
 
 def parameters_per_channel(node: Node, graph: Graph) -> bool:
@@ -24,6 +25,7 @@ class Affine(Op):
     """y = activation(scale[c] * x + bias[c])"""
 
     names = ("Affine",)
+    program = AFFINE
     onnx = (
         *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "Mish", "HardSwish", "HardSigmoid"),
         *("BatchNormalization", "Add", "Sub", "Mul", "Div", "com.example::CustomGELU"),

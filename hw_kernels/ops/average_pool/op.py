@@ -9,6 +9,7 @@ from npuforge.compile.ir.quantization import AveragePoolParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.arithmetic import rounding_shift, sat8
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.average_pool.program import AVERAGE_POOL
 from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap, valid_counts
 
 
@@ -55,6 +56,7 @@ class AveragePool(Op):
     """y = sum of the window's valid taps / divisor"""
 
     names = ("AveragePool",)
+    program = AVERAGE_POOL
     onnx = ("AveragePool", "GlobalAveragePool", "ReduceMean")
     constraints = (
         c.feature_maps,

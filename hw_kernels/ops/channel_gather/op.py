@@ -8,6 +8,7 @@ from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.channel_gather.program import CHANNEL_GATHER
 
 
 def indices_in_range(node: Node, graph: Graph) -> bool:
@@ -21,6 +22,7 @@ class ChannelGather(Op):
     """y[c] = x[indices[c]], 0 where indices[c] = -1"""
 
     names = ("ChannelGather",)
+    program = CHANNEL_GATHER
     onnx = ("Slice", "Split", "Gather", "Reshape", "Transpose", "Pad")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, indices_in_range, c.no_activation)

@@ -8,6 +8,7 @@ from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.concat.program import CONCAT
 
 
 def along_channels(node: Node, graph: Graph) -> bool:
@@ -25,6 +26,7 @@ class Concat(Op):
     """y = the channels of all inputs in order"""
 
     names = ("Concat",)
+    program = CONCAT
     onnx = ("Concat",)
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, along_channels, computed_inputs, c.no_activation)

@@ -10,6 +10,7 @@ from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.conv.program import CONV
 from npuforge.hw_kernels.windows import Window, convolve, convolve_int8, fill_border, output_size
 
 
@@ -30,6 +31,7 @@ class Conv(Op):
     """y[o] = activation(b[o] + sum over i in o's group and taps of w[o, i, ky, kx] * x[i, y*s - p + ky*d, x*s - p + kx*d])"""
 
     names = ("Conv",)
+    program = CONV
     onnx = ("Conv",)
     constraints = (c.feature_maps, c.map_sizes, c.constant_weights, c.window_sizes, c.known_activation, groups_divide)
     cases = (

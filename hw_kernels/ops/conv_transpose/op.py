@@ -10,6 +10,7 @@ from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.conv_transpose.program import CONV_TRANSPOSE
 from npuforge.hw_kernels.windows import Window, convolve, convolve_int8, fill_border
 
 
@@ -54,6 +55,7 @@ class ConvTranspose(Op):
     """y = activation(b + convolution of the zero-stuffed x with the flipped taps)"""
 
     names = ("ConvTranspose",)
+    program = CONV_TRANSPOSE
     onnx = ("ConvTranspose",)
     constraints = (c.feature_maps, c.map_sizes, c.constant_weights, c.window_sizes, c.known_activation, groups_divide)
     cases = (

@@ -8,6 +8,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.max_pool.program import MAX_POOL
 from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap
 
 
@@ -16,6 +17,7 @@ class MaxPool(Op):
     """y = max of the window's valid taps; the scale of every channel is carried"""
 
     names = ("MaxPool",)
+    program = MAX_POOL
     onnx = ("MaxPool", "GlobalMaxPool")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, c.window_sizes, c.no_activation)

@@ -10,6 +10,7 @@ from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.resize.program import RESIZE
 
 COORDINATE_MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -98,6 +99,7 @@ class Resize(Op):
     """y = x at ONNX's source coordinates"""
 
     names = ("Resize",)
+    program = RESIZE
     onnx = ("Resize", "Upsample")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, known_modes, c.no_activation)

@@ -8,6 +8,7 @@ from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.ops.space_to_depth.program import SPACE_TO_DEPTH
 
 
 def block_divides(node: Node, graph: Graph) -> bool:
@@ -28,6 +29,7 @@ class SpaceToDepth(Op):
     """y[(by*b + bx)*C + c, y, x] = x[c, y*b + by, x*b + bx]"""
 
     names = ("SpaceToDepth",)
+    program = SPACE_TO_DEPTH
     onnx = ("SpaceToDepth", "Slice")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, block_divides, c.no_activation)

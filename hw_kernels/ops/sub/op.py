@@ -8,6 +8,7 @@ from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import EltwiseParams
 from npuforge.hw_kernels.eltwise import TwoOperands
 from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.ops.sub.program import SUB
 
 
 @register
@@ -15,6 +16,7 @@ class Sub(TwoOperands):
     """y = activation(a - b)"""
 
     names = ("Sub",)
+    program = SUB
     onnx = ("Sub",)
     cases = (
         Case([(1, 16, 5, 5), (1, 16, 5, 5)]),

@@ -1,0 +1,8 @@
+"""NPU program of Sub: ELTWISE."""
+
+from __future__ import annotations
+
+from npuforge.hw_kernels.isa.instructions import EltwiseKind
+from npuforge.hw_kernels.ops.add.program import TwoOperandProgram
+
+SUB = TwoOperandProgram(EltwiseKind.SUB)
