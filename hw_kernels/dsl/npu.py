@@ -5,7 +5,7 @@ An instruction here has symbolic addresses (`Ref`) and the bytes it reads and wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -68,8 +68,6 @@ class StageSpec:
 
     def part(self, first: int, blocks: int) -> StageSpec:
         """The records of channel blocks first..first + blocks."""
-        from dataclasses import replace
-
         size = LANES * REQUANT_DTYPE.itemsize
         return replace(self, requant=self.requant.part(first * size, blocks * size, "requantisation records"))
 
@@ -100,7 +98,7 @@ class Npu:
             f"npu.load: {size} bytes at {offset} do not fit {target.name} ({target.size} bytes)",
         )
         region = Region.BIN if source.buffer.space == BIN else Region.POOL
-        fields = {
+        fields: dict[str, int | Ref] = {
             "region": region,
             "ddr_addr": source,
             "rows": 1,

@@ -16,7 +16,9 @@ from npuforge.hw_kernels.windows import Window as Attributes
 def window_of(node: Node, kernel: tuple[int, int]) -> Window:
     """The node's sliding window."""
     a = Attributes.of(node)
-    return Window(*kernel, *a.strides, *a.dilations, a.pads[0], a.pads[1])
+    return Window(
+        kernel[0], kernel[1], a.strides[0], a.strides[1], a.dilations[0], a.dilations[1], a.pads[0], a.pads[1]
+    )
 
 
 def dense_weight(weight: np.ndarray, groups: int, in_map: LaneMap, out_map: LaneMap) -> np.ndarray:
@@ -97,10 +99,8 @@ class ConvProgram(LayerProgram):
             return packed
         group = Attributes.of(work.node).group
         spans = block_groups(group, in_map, out_map)
-        if spans is None:
-            dense = dense_weight(params.weight, group, in_map, out_map)
-        else:  # every output lane holds its own group's input channels only
-            dense = out_map.expand(params.weight)
+        # With spans, every output lane holds its own group's input channels only.
+        dense = out_map.expand(params.weight) if spans else dense_weight(params.weight, group, in_map, out_map)
         packed.cuts = [dense[LANES * c.first : LANES * (c.first + c.count)] for c in work.cuts]
         return packed
 

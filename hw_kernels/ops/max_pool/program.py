@@ -11,7 +11,8 @@ from npuforge.hw_kernels.windows import Window as Attributes
 def pool_window(work: Work) -> Window:
     """The node's sliding window."""
     a = Attributes.of(work.node)
-    return Window(*work.node.attrs["kernel_shape"], *a.strides, *a.dilations, a.pads[0], a.pads[1])
+    kernel_h, kernel_w = work.node.attrs["kernel_shape"]
+    return Window(kernel_h, kernel_w, a.strides[0], a.strides[1], a.dilations[0], a.dilations[1], a.pads[0], a.pads[1])
 
 
 class MaxPoolProgram(LayerProgram):

@@ -11,10 +11,13 @@ from typing import Any
 from npuforge.compile.ir.errors import ArchError
 from npuforge.hw_kernels.isa.instructions import ISA_VERSION
 
+if not __name__.startswith("npuforge."):
+    raise ImportError(f"import this package as npuforge.hw_kernels.arch, not as {__name__}")
+
 LANES = 16  # int8 lanes of one channel block: fixed by the instruction set
 BLOCK_BYTES = 16
 ADDRESS_ALIGNMENT = 64
-ARCH_FOLDER = Path(__file__).parent / "arch"
+ARCH_FOLDER = Path(__file__).parent
 
 # key -> (smallest, largest, must be a power of two)
 _INTEGERS = {
