@@ -1,0 +1,125 @@
+"""The choice of alpha per tensor in `fine` mode.
+
+A tensor's scales cost twice: rounding the activations adds noise of variance s^2/12 per channel, and absorbing the scales makes the consumer's
+weights unlike, so that rounding them to 8 bits costs more. Both are estimated per consumer from the calibration moments, as a share of the
+consumer's output power, and alpha is the member of `CANDIDATES` with the least sum; tensors are visited in order, twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.quantization import TensorQuant
+from npuforge.hw_kernels import operator
+from npuforge.quant import layers, stages
+from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
+from npuforge.quant.statistics import Statistics, pre_activation
+
+CANDIDATES = (0.5, 0.625, 0.75, 0.875, 1.0)
+DEFAULT = 0.75
+SWEEPS = 2
+
+
+def _power(statistics: Statistics, tensor: str) -> np.ndarray:
+    """Variance per channel of a tensor, of its pre-activation where known; at least a tiny positive number."""
+    known = statistics.tensors.get(pre_activation(tensor)) or statistics.tensors[tensor]
+    return np.maximum(known.square - known.mean**2, 1e-12)
+
+
+class _ConvolutionCost:
+    """Noise of one convolution's output as a function of its input's scales."""
+
+    def __init__(self, node: Node, graph: Graph, square: np.ndarray, power: np.ndarray) -> None:
+        weight, _ = layers.convolution_weight(node, graph)
+        self.outputs, self.group = len(weight), int(node.attrs.get("group", 1))
+        self.taps = weight.shape[1] * weight.shape[2]
+        self.energy = (weight**2).sum(axis=(1, 2))  # [O, I/group]
+        self.largest = np.abs(weight).max(axis=(1, 2))
+        self.square, self.power = square, power
+
+    def __call__(self, scale: np.ndarray) -> float:
+        spread = layers.per_output(scale, self.outputs, self.group)
+        activation = (self.energy * spread**2).sum(axis=1) / 12.0
+        acc_scale = (self.largest * spread).max(axis=1) / 127.0
+        levels = layers.per_output(self.square / scale**2, self.outputs, self.group).sum(axis=1) * self.taps
+        return float((activation + acc_scale**2 / 12.0 * levels).sum() / self.power.sum())
+
+
+def _plain_cost(scale: np.ndarray, power: np.ndarray) -> float:
+    """Noise of a consumer that only adds or passes on: the rounding of the activations."""
+    return float((scale**2).sum() / 12.0 / power.sum())
+
+
+def choose_alphas(
+    region: Region,
+    statistics: Statistics,
+    ranges: dict[str, tuple[np.ndarray, np.ndarray]],
+    image: TensorQuant | None,
+    images: set[str],
+) -> dict[str, float]:
+    """Alpha of every tensor in `ranges` (those that do not carry another's scales)."""
+    graph = region.graph
+    origin = _origins(region)
+    outside = region.read_outside()
+    scales = {t: stages.channel_scales(*ranges[t], DEFAULT) for t in ranges}
+    for tensor in region.entries:
+        if tensor in images and image is not None:
+            scales[tensor] = image.scale
+
+    def scale_of(tensor: str) -> np.ndarray:
+        return np.array([scales[t][c] if c >= 0 else 0.0 for t, c in origin[tensor]])
+
+    def square_of(tensor: str) -> np.ndarray:
+        return np.array([statistics.tensors[t].square[c] if c >= 0 else 0.0 for t, c in origin[tensor]])
+
+    costs: dict[str, list[Callable[[], float]]] = {t: [] for t in ranges}
+
+    def add(tensor: str, cost: Callable[[np.ndarray], float]) -> None:
+        for source in {t for t, c in origin[tensor] if c >= 0} & set(costs):
+            costs[source].append(lambda: cost(np.maximum(scale_of(tensor), 1e-30)))
+
+    for node in region.nodes:
+        if operator.get(node).moves_bytes:
+            continue
+        for tensor in dict.fromkeys(activation_inputs(node, graph)):
+            if node.op in CONVOLUTIONS:
+                add(tensor, _ConvolutionCost(node, graph, square_of(tensor), _power(statistics, node.outputs[0])))
+            else:
+                power = (
+                    _power(statistics, tensor) if tensor in statistics.tensors else np.maximum(square_of(tensor), 1e-12)
+                )
+                add(tensor, lambda scale, power=power: _plain_cost(scale, power))  # type: ignore[misc]
+    for tensor in origin:
+        if tensor in outside and tensor in statistics.tensors:
+            power = _power(statistics, tensor)
+            add(tensor, lambda scale, power=power: _plain_cost(scale, power))  # type: ignore[misc]
+
+    alphas = dict.fromkeys(ranges, DEFAULT)
+    for _ in range(SWEEPS):
+        for tensor in ranges:
+            if not costs[tensor]:
+                continue
+            results = []
+            for candidate in CANDIDATES:
+                scales[tensor] = stages.channel_scales(*ranges[tensor], candidate)
+                results.append(sum(cost() for cost in costs[tensor]))
+            alphas[tensor] = CANDIDATES[int(np.argmin(results))]
+            scales[tensor] = stages.channel_scales(*ranges[tensor], alphas[tensor])
+    return alphas
+
+
+def _origins(region: Region) -> dict[str, list[tuple[str, int]]]:
+    """For every tensor of the region: the (tensor, channel) whose scale each of its channels carries."""
+    origin: dict[str, list[tuple[str, int]]] = {}
+    for tensor in region.entries:
+        origin[tensor] = [(tensor, c) for c in range(region.graph.tensors[tensor].shape[1])]
+    for node in region.nodes:
+        output = node.outputs[0]
+        if operator.get(node).moves_bytes:
+            origin[output] = [origin[t][c] if c >= 0 else (t, -1) for t, c in channel_sources(node, region.graph)]
+        else:
+            origin[output] = [(output, c) for c in range(region.graph.tensors[output].shape[1])]
+    return origin

@@ -1,0 +1,109 @@
+"""Calibration: one pass over the images that feeds every observer (ranges, moments, histograms).
+
+The float network is run by a callable that the caller makes from a graph (`compile/reference.py` does it with ONNX Runtime), because this
+package knows no ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import copy
+
+import numpy as np
+
+from npuforge.compile.ir.errors import CalibrationError
+from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
+from npuforge.hw_kernels.activations import is_curve
+from npuforge.quant.regions import Region
+from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
+
+Arrays = dict[str, np.ndarray]
+Runner = Callable[[Arrays], Arrays]
+MakeRunner = Callable[[Graph, list[str]], Runner]
+Progress = Callable[[int], None]
+
+
+def expose_pre_activations(graph: Graph, nodes: list[Node]) -> Graph:
+    """The same network with the curve behind each of `nodes` as a node of its own, so that its input can be observed."""
+    split = {n.name for n in nodes if is_curve(n.activation)}
+    result = copy(graph)
+    result.nodes, result.tensors = [], dict(graph.tensors)
+    for node in graph.nodes:
+        if node.name not in split:
+            result.nodes.append(node)
+            continue
+        output = node.outputs[0]
+        before = pre_activation(output)
+        info = graph.tensors[output]
+        result.tensors[before] = TensorInfo(before, info.shape, info.dtype)
+        linear = copy(node)
+        linear.outputs, linear.activation = [before], Activation()
+        channels = info.shape[1]
+        attrs = {"scale": [1.0] * channels, "bias": [0.0] * channels}
+        curve = Node(
+            node.name + ":curve", "Affine", [before], [output], attrs, node.activation, node.sources, node.device
+        )
+        result.nodes += [linear, curve]
+    return result
+
+
+def observed_tensors(graph: Graph, region: Region) -> list[str]:
+    """Tensors whose statistics the quantiser needs."""
+    wanted = list(region.entries)
+    for node in region.nodes:
+        wanted += node.outputs
+        if is_curve(node.activation):
+            wanted.append(pre_activation(node.outputs[0]))
+    return list(dict.fromkeys(wanted))
+
+
+def calibrate(
+    graph: Graph,
+    images: Iterable[Arrays | np.ndarray],
+    make_runner: MakeRunner,
+    histograms: bool = False,
+    histogram_values: int = 2048,
+    progress: Progress | None = None,
+) -> Statistics:
+    """Statistics of every tensor of the quantised region over `images`.
+
+    `images` yields preprocessed float arrays N, C, H, W (one array for a network with one input, else one per input name). Histograms are
+    needed by the percentile and MSE calibrators only; each takes at most about `histogram_values` values per channel and image.
+    """
+    region = Region.of(graph)
+    wanted = observed_tensors(graph, region)
+    run = make_runner(expose_pre_activations(graph, region.nodes), [t for t in wanted if t not in graph.inputs])
+    statistics = Statistics()
+    for image in images:
+        feeds = image if isinstance(image, dict) else {graph.inputs[0]: image}
+        _check_feeds(graph, feeds, statistics.images)
+        results = run(feeds)
+        for name in wanted:
+            values = results[name] if name in results else feeds[name]
+            known = statistics.tensors.get(name)
+            if known is None:
+                channels = values.shape[1] if values.ndim > 1 else values.size
+                known = statistics.tensors[name] = TensorStatistics.empty(channels, histograms)
+            if not (np.isfinite(values.min()) and np.isfinite(values.max())):
+                raise CalibrationError(
+                    f"tensor {name}: NaN or infinity on calibration image {statistics.images}; check the preprocessing and the model's weights"
+                )
+            known.update(values, histogram_values)
+        statistics.images += 1
+        if progress is not None:
+            progress(statistics.images)
+    if statistics.images == 0:
+        raise CalibrationError("no calibration images: expected at least one")
+    return statistics
+
+
+def _check_feeds(graph: Graph, feeds: Arrays, number: int) -> None:
+    for name in graph.inputs:
+        if name not in feeds:
+            raise CalibrationError(f"calibration image {number}: input {name} is missing")
+        expected, found = graph.tensors[name].shape[1:], feeds[name].shape[1:]
+        if tuple(expected) != tuple(found):
+            raise CalibrationError(
+                f"calibration image {number}: input {name} expects {list(expected)} after the batch, found {list(found)}; "
+                "check width, height and layout of the preprocessing"
+            )

@@ -1,0 +1,141 @@
+"""Walks a graph through the operators: `IntegerExecutor` with the normative integers, `ReferenceExecutor` with the float64 meaning.
+
+Integer tensors are int8 N, H, W, C of logical channels; float tensors are in ONNX's layout. Nodes outside the NPU run in float on dequantised
+values: through the operator's own reference, or, for nodes nobody registered, through a callable of the caller (`run_cpu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.quantization import QGraph, TensorQuant
+from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.arithmetic import round_half_up, sat8
+from npuforge.quant.regions import npu_nodes
+
+Arrays = dict[str, np.ndarray]
+RunNodes = Callable[
+    [list[Node], Arrays], Arrays
+]  # CPU nodes in order and the float tensors known -> tensors they write
+
+
+def quantise(x: np.ndarray, quant: TensorQuant) -> np.ndarray:
+    """Float N, C, H, W to int8 N, H, W, C: clamp(round_half_up(x/s + z)). For an image tensor x is the preprocessed value of whole pixels."""
+    channels_last = np.moveaxis(np.asarray(x, np.float64), 1, -1)
+    if quant.image_mean is not None:
+        return sat8(round_half_up(channels_last / quant.scale + quant.image_mean - 128.0))
+    return sat8(round_half_up(channels_last / quant.scale) + quant.zero_point)
+
+
+def dequantise(q: np.ndarray, quant: TensorQuant) -> np.ndarray:
+    """int8 N, H, W, C to float32 N, C, H, W."""
+    zero = quant.zero_point if quant.image_mean is None else quant.image_mean - 128.0
+    return np.ascontiguousarray(np.moveaxis(((q - zero) * quant.scale).astype(np.float32), -1, 1))
+
+
+def image_bytes(pixels: np.ndarray) -> np.ndarray:
+    """Raw uint8 pixels [N, H, W, C] as the int8 the network reads: q = pixel - 128."""
+    return (pixels ^ np.uint8(128)).view(np.int8)
+
+
+class ReferenceExecutor:
+    """Runs a float graph through `Op.reference` in float64."""
+
+    def __init__(self, graph: Graph, wanted: list[str] | None = None) -> None:
+        self.graph = graph
+        self.wanted = wanted if wanted is not None else list(graph.outputs)
+
+    def run(self, feeds: Arrays) -> Arrays:
+        """Wanted tensors from the graph's inputs (ONNX layout)."""
+        values: Arrays = {name: np.asarray(feeds[name], np.float64) for name in self.graph.inputs}
+        for node in self.graph.nodes:
+            run_reference(node, self.graph, values)
+        return {name: values[name] for name in self.wanted}
+
+
+def run_reference(node: Node, graph: Graph, values: Arrays) -> None:
+    """One node through its operator's reference; adds its outputs to `values`."""
+    inputs = [graph.constants[t] if t in graph.constants else values[t] for t in node.inputs]
+    for name, value in zip(node.outputs, operator.get(node).reference(node, inputs), strict=True):
+        values[name] = value
+
+
+class IntegerExecutor:
+    """Runs a QGraph with the normative integer semantics."""
+
+    def __init__(self, qgraph: QGraph, run_cpu: RunNodes | None = None) -> None:
+        self.qgraph = qgraph
+        self.run_cpu = run_cpu
+        self._npu = {n.name for n in npu_nodes(qgraph.graph)}
+
+    def quantise_input(self, name: str, value: np.ndarray) -> np.ndarray:
+        """Raw uint8 pixels or int8 [N, H, W, C], or float in ONNX's N, C, H, W, as the tensor's int8."""
+        if value.dtype == np.int8:
+            return value
+        quant = self.qgraph.quant[name]
+        if value.dtype == np.uint8:
+            if quant.image_mean is None:
+                raise UnsupportedError(
+                    f"input {name}: raw pixels given, but the network takes preprocessed float values"
+                )
+            return image_bytes(value)
+        return quantise(value, quant)
+
+    def run(self, feeds: Arrays | np.ndarray, wanted: Iterable[str] | None = None) -> Arrays:
+        """int8 tensors of the NPU nodes (`wanted` names, or all) from the network's inputs; stops after the last one needed."""
+        graph = self.qgraph.graph
+        given = feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds}
+        integers = {n: self.quantise_input(n, v) for n, v in given.items() if n in self.qgraph.quant}
+        floats = {n: v for n, v in given.items() if n not in self.qgraph.quant}
+        self._walk(integers, floats, graph.nodes)
+        if wanted is None:
+            return integers
+        return {name: integers[name] for name in wanted}
+
+    def run_outputs(self, feeds: Arrays | np.ndarray, wanted: Iterable[str] | None = None) -> Arrays:
+        """Float tensors (`wanted`, or the graph's outputs) with the CPU partition run in float on dequantised values."""
+        graph = self.qgraph.graph
+        given = feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds}
+        integers = {n: self.quantise_input(n, v) for n, v in given.items() if n in self.qgraph.quant}
+        floats = {n: v for n, v in given.items() if n not in self.qgraph.quant}
+        self._walk(integers, floats, graph.nodes)
+        return {n: self._float(n, integers, floats) for n in (wanted if wanted is not None else graph.outputs)}
+
+    def _float(self, name: str, integers: Arrays, floats: Arrays) -> np.ndarray:
+        if name not in floats:
+            floats[name] = dequantise(integers[name], self.qgraph.quant[name])
+        return floats[name]
+
+    def _walk(self, integers: Arrays, floats: Arrays, nodes: list[Node]) -> None:
+        waiting: list[Node] = []
+        for node in nodes:
+            if node.name in self._npu:
+                needed = [t for t in node.inputs if t not in self.qgraph.graph.constants]
+                if waiting and any(t in w.outputs for w in waiting for t in needed):
+                    self._run_cpu(waiting, integers, floats)
+                    waiting = []
+                for tensor in needed:
+                    if tensor not in integers:
+                        integers[tensor] = quantise(floats[tensor], self.qgraph.quant[tensor])
+                integers[node.outputs[0]] = operator.get(node).integer(node, [integers[t] for t in needed], self.qgraph)
+            else:
+                waiting.append(node)
+        if waiting:
+            self._run_cpu(waiting, integers, floats)
+
+    def _run_cpu(self, nodes: list[Node], integers: Arrays, floats: Arrays) -> None:
+        graph = self.qgraph.graph
+        written = {t for n in nodes for t in n.outputs}
+        for node in nodes:
+            for tensor in node.inputs:
+                if tensor and tensor not in graph.constants and tensor not in written:
+                    self._float(tensor, integers, floats)
+        if self.run_cpu is not None:
+            floats.update(self.run_cpu(nodes, floats))
+            return
+        for node in nodes:
+            run_reference(node, graph, floats)

@@ -1,0 +1,172 @@
+"""The quantiser: a float graph and its calibration statistics become the integer graph of DESIGN section 4."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.errors import QuantisationError
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.ir.quantization import MoveParams, NodeParams, QGraph, TensorQuant
+from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.activations import is_curve
+from npuforge.hw_kernels.arithmetic import round_half_up
+from npuforge.quant import layers, stages
+from npuforge.quant.ranges import CALIBRATORS, channel_ranges
+from npuforge.quant.regions import Region, activation_inputs, channel_sources
+from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
+
+MODES = ("fine", "pow2")
+DEFAULT_ALPHA = 0.75
+
+
+def tensor_statistics(statistics: Statistics, tensor: str, node: str) -> TensorStatistics:
+    """Statistics of `tensor`; QuantisationError naming the node if calibration did not see it."""
+    known = statistics.tensors.get(tensor)
+    if known is None:
+        raise QuantisationError(
+            f"node {node}: no calibration statistics of tensor {tensor}; calibrate this same graph again"
+        )
+    return known
+
+
+def image_tensors(region: Region, preprocess: Preprocess | None) -> set[str]:
+    """Tensors that can hold raw pixels: an image input that reaches only convolutions, directly or through pure moves of pixels."""
+    if preprocess is None:
+        return set()
+    outside = region.read_outside()
+    found: set[str] = set()
+
+    def foldable(tensor: str) -> bool:
+        if tensor in outside:
+            return False
+        for node in region.readers.get(tensor, []):
+            if node.op == "Conv":
+                continue
+            if node.op == "ChannelGather" and min(node.attrs["indices"]) < 0:
+                return False
+            if node.op not in ("SpaceToDepth", "ChannelGather") or not foldable(node.outputs[0]):
+                return False
+        return bool(region.readers.get(tensor))
+
+    def collect(tensor: str) -> None:
+        found.add(tensor)
+        for node in region.readers[tensor]:
+            if node.op != "Conv":
+                collect(node.outputs[0])
+
+    for tensor in region.graph.inputs:
+        channels = region.graph.tensors[tensor].shape[1:2]
+        if channels == (len(preprocess.mean),) and tensor in region.readers and foldable(tensor):
+            collect(tensor)
+    return found
+
+
+def image_quant(preprocess: Preprocess) -> TensorQuant:
+    """Raw pixels: q = pixel - 128, real = (q + 128 - mean)/std; the border byte is clamp(round_half_up(mean) - 128)."""
+    mean, std = np.asarray(preprocess.mean, np.float64), np.asarray(preprocess.std, np.float64)
+    if not (std > 0).all():
+        raise QuantisationError(f"preprocessing: std must be positive, found {std.tolist()}")
+    border = np.clip(round_half_up(mean) - 128, -128, 127).astype(np.int32)
+    return TensorQuant(1.0 / std, border, image_mean=mean)
+
+
+def carried(node: Node, graph: Graph, quant: dict[str, TensorQuant]) -> TensorQuant:
+    """Quantisation of the output of an operator that moves bytes. Channels of real 0 get a scale too small to matter, z = 0."""
+    sources = channel_sources(node, graph)
+    known = [quant[tensor].scale[channel] for tensor, channel in sources if channel >= 0]
+    small = min(known, default=1.0) / stages.SCALE_RANGE
+    scale = np.array([quant[t].scale[c] if c >= 0 else small for t, c in sources])
+    zero = np.array([quant[t].zero_point[c] if c >= 0 else 0 for t, c in sources], np.int32)
+    means = [quant[t].image_mean for t in activation_inputs(node, graph)]
+    mean = None
+    if any(m is not None for m in means):
+        mean = np.array([np.asarray(quant[t].image_mean)[c] for t, c in sources])
+    return TensorQuant(scale, zero, image_mean=mean)
+
+
+def quantize(
+    graph: Graph,
+    statistics: Statistics,
+    mode: str = "fine",
+    calibrator: str = "minmax",
+    alpha: float | None = None,
+    preprocess: Preprocess | None = None,
+) -> QGraph:
+    """The integer graph.
+
+    `alpha` is the exponent of the per-channel scales in `fine` mode, None for a choice per tensor. `preprocess` lets an image input enter as
+    raw pixels (`fine` mode); without it every input is an ordinary quantised tensor.
+    """
+    if mode not in MODES:
+        raise QuantisationError(f"mode {mode} is not known; choose one of {', '.join(MODES)}")
+    if calibrator not in CALIBRATORS:
+        raise QuantisationError(f"calibrator {calibrator} is not known; choose one of {', '.join(CALIBRATORS)}")
+    region = Region.of(graph)
+    if mode == "pow2":
+        from npuforge.quant.pow2 import quantize_pow2
+
+        return quantize_pow2(region, statistics, calibrator)
+    return _quantize_fine(region, statistics, calibrator, alpha, preprocess)
+
+
+def _quantize_fine(
+    region: Region, statistics: Statistics, calibrator: str, alpha: float | None, preprocess: Preprocess | None
+) -> QGraph:
+    from npuforge.quant.balance import choose_alphas
+
+    graph = region.graph
+    qgraph = QGraph(graph, "fine")
+    images = image_tensors(region, preprocess)
+    ranges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    readers = {t: nodes[0].name for t, nodes in region.readers.items()}
+    sources = [(t, readers[t]) for t in region.entries]
+    sources += [(n.outputs[0], n.name) for n in region.nodes if not operator.get(n).moves_bytes]
+    for tensor, owner in sources:
+        if tensor not in images:
+            ranges[tensor] = channel_ranges(tensor_statistics(statistics, tensor, owner), tensor, calibrator)
+    if alpha is not None:
+        alphas = dict.fromkeys(ranges, alpha)
+    else:
+        alphas = choose_alphas(
+            region, statistics, ranges, None if preprocess is None else image_quant(preprocess), images
+        )
+    for tensor in region.entries:
+        if tensor in images:
+            assert preprocess is not None
+            qgraph.quant[tensor] = image_quant(preprocess)
+        else:
+            low, high = ranges[tensor]
+            scale = stages.channel_scales(low, high, alphas[tensor])
+            qgraph.quant[tensor] = TensorQuant(scale, stages.zero_points(low, scale))
+            qgraph.notes[tensor] = f"alpha={alphas[tensor]:g}"
+    for node in region.nodes:
+        output = node.outputs[0]
+        if operator.get(node).moves_bytes:
+            qgraph.params[node.name] = MoveParams()
+            qgraph.quant[output] = carried(node, graph, qgraph.quant)
+            continue
+        low, high = ranges[output]
+        out = layers.Output(stages.channel_scales(low, high, alphas[output]), low)
+        if is_curve(node.activation):
+            before = tensor_statistics(statistics, pre_activation(output), node.name)
+            out.largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
+        qgraph.params[node.name], qgraph.quant[output] = layer(node, graph, qgraph.quant, out)
+        qgraph.notes[node.name] = f"alpha={alphas[output]:g}"
+    return qgraph
+
+
+def layer(
+    node: Node, graph: Graph, quant: dict[str, TensorQuant], out: layers.Output
+) -> tuple[NodeParams, TensorQuant]:
+    """Parameters of a node that computes."""
+    inputs = [quant[t] for t in activation_inputs(node, graph)]
+    if node.op in ("Conv", "ConvTranspose"):
+        return layers.convolution(node, graph, inputs[0], out)
+    if node.op in ("Add", "Sub", "Mul"):
+        return layers.two_operands(node, inputs[0], inputs[1], out)
+    if node.op == "Affine":
+        return layers.affine(node, inputs[0], out)
+    if node.op == "AveragePool":
+        return layers.average_pool(node, graph, inputs[0], out)
+    raise QuantisationError(f"node {node.name}: the quantiser does not know operator {node.op}; place it on the CPU")

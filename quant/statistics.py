@@ -1,0 +1,109 @@
+"""What calibration knows about every tensor: ranges, moments and, when asked for, a histogram of every channel.
+
+Histograms cover [-A, A) with A a power of two per channel; when a value falls outside, A doubles and neighbouring bins merge exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+BINS = 2048
+
+
+@dataclass
+class Histogram:
+    """Counts [C, BINS] over [-2^exponent, 2^exponent) of every channel."""
+
+    counts: np.ndarray  # int64 [C, BINS]
+    exponent: np.ndarray  # int32 [C]
+
+    @staticmethod
+    def empty(channels: int) -> Histogram:
+        """No values yet."""
+        return Histogram(np.zeros((channels, BINS), np.int64), np.full(channels, -30, np.int32))
+
+    def update(self, x: np.ndarray) -> None:
+        """Add values [C, P] (finite)."""
+        _, needed = np.frexp(np.abs(x).max(axis=1))
+        for channel in np.nonzero(needed > self.exponent)[0]:
+            self._grow(int(channel), int(needed[channel]))
+        width = np.ldexp(1.0, self.exponent)[:, None] * (2.0 / BINS)
+        index = np.clip(np.floor(x / width).astype(np.int64) + BINS // 2, 0, BINS - 1)
+        index += np.arange(x.shape[0])[:, None] * BINS
+        self.counts += np.bincount(index.ravel(), minlength=self.counts.size).reshape(self.counts.shape)
+
+    def _grow(self, channel: int, exponent: int) -> None:
+        row = self.counts[channel]
+        if row.any():
+            for _ in range(min(exponent - int(self.exponent[channel]), 12)):
+                merged = np.zeros_like(row)
+                merged[BINS // 4 : 3 * BINS // 4] = row.reshape(-1, 2).sum(axis=1)
+                row = merged
+            self.counts[channel] = row
+        self.exponent[channel] = exponent
+
+    def edges(self) -> np.ndarray:
+        """Bin edges [C, BINS + 1]."""
+        return np.linspace(-1.0, 1.0, BINS + 1)[None, :] * np.ldexp(1.0, self.exponent)[:, None]
+
+    def centres(self) -> np.ndarray:
+        """Bin centres [C, BINS]."""
+        edges = self.edges()
+        return 0.5 * (edges[:, 1:] + edges[:, :-1])
+
+
+@dataclass
+class TensorStatistics:
+    """Per channel over all calibration images: minimum, maximum, mean, mean of squares; number of values per channel."""
+
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    square: np.ndarray
+    count: int = 0
+    histogram: Histogram | None = None
+
+    @staticmethod
+    def empty(channels: int, histogram: bool) -> TensorStatistics:
+        """No values yet."""
+        return TensorStatistics(
+            np.full(channels, np.inf),
+            np.full(channels, -np.inf),
+            np.zeros(channels),
+            np.zeros(channels),
+            0,
+            Histogram.empty(channels) if histogram else None,
+        )
+
+    def update(self, x: np.ndarray, histogram_values: int) -> None:
+        """Add one array [N, C, ...] of finite float values; the histogram takes at most about `histogram_values` of each channel."""
+        flat = x.reshape(x.shape[0], x.shape[1], -1) if x.ndim > 1 else x.reshape(1, -1, 1)
+        np.minimum(self.low, flat.min(axis=(0, 2)), out=self.low)
+        np.maximum(self.high, flat.max(axis=(0, 2)), out=self.high)
+        added = flat.shape[0] * flat.shape[2]
+        total = self.count + added
+        self.mean += (flat.mean(axis=(0, 2), dtype=np.float64) - self.mean) * (added / total)
+        squares = np.einsum("ncp,ncp->c", flat, flat, dtype=np.float64, casting="unsafe") / added
+        self.square += (squares - self.square) * (added / total)
+        self.count = total
+        if self.histogram is not None:
+            step = max(1, flat.shape[2] // max(1, histogram_values))
+            offset = total % step
+            self.histogram.update(
+                flat[:, :, offset::step].transpose(1, 0, 2).reshape(flat.shape[1], -1).astype(np.float64)
+            )
+
+
+@dataclass
+class Statistics:
+    """By tensor name; a curve's pre-activation is under `pre_activation(name of the output tensor)`."""
+
+    tensors: dict[str, TensorStatistics] = field(default_factory=dict)
+    images: int = 0
+
+
+def pre_activation(tensor: str) -> str:
+    """The name under which the value before the fused curve of `tensor` is recorded."""
+    return tensor + ":pre"
