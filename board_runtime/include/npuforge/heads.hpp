@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "npuforge/json.hpp"
+
 namespace npuforge::heads {
 
 constexpr int kMaxKeypoints = 6;
@@ -50,6 +52,13 @@ struct Options {
     bool multi_label = true;  ///< every class of a box above the threshold, else the best one only
 };
 
+/// The option names that `kind` understands.
+std::vector<std::string> option_names(const std::string& kind);
+
+/// Options from the preprocessing record's `head.options`. ArgumentError names an unknown option, the legal ones, or a
+/// wrong type.
+Options parse_options(const std::string& kind, const json::Value& value);
+
 /// Score threshold (strictly above), NMS IoU (strictly above is suppressed) and the two limits.
 struct Selection {
     float score_threshold = 0.3F;
@@ -87,7 +96,7 @@ float intersection_over_union(const Detection& a, const Detection& b);
 /// `max_detections`. `detections` is replaced by what is kept, best first.
 void select(std::vector<Detection>& detections, const Selection& selection);
 
-/// Network input pixels -> original image pixels; boxes are clipped to the image, keypoints are not.
-void map_to_image(std::vector<Detection>& detections, const Geometry& geometry);
+/// Network input pixels -> original image pixels; boxes (not keypoints) are clipped to the image with `clip`.
+void map_to_image(std::vector<Detection>& detections, const Geometry& geometry, bool clip = true);
 
 }  // namespace npuforge::heads

@@ -9,6 +9,7 @@
 
 #include "npuforge/device.hpp"
 #include "npuforge/heads.hpp"
+#include "npuforge/json.hpp"
 
 namespace py = pybind11;
 
@@ -17,46 +18,6 @@ namespace {
 
 using FloatArray = py::array_t<float, py::array::c_style>;
 using heads::Detection;
-
-/// Reads one option if it is there, with an error that names it.
-template <typename T>
-void take(const py::dict& options, const char* key, T& field) {
-    if (!options.contains(key)) return;
-    try {
-        field = options[key].cast<T>();
-    } catch (const py::cast_error&) {
-        throw ArgumentError(std::string("head option `") + key +
-                            "` has a wrong type: " + std::string(py::str(options[key])));
-    }
-}
-
-heads::Options options_from(const py::dict& given) {
-    static const std::vector<std::string> known = {
-        "outputs",          "strides",     "anchors",         "scale_x_y",     "min_boxes", "anchors_per_cell",
-        "objectness_power", "class_power", "center_variance", "size_variance", "decoded",   "multi_label"};
-    for (const auto& item : given) {
-        const std::string key = py::str(item.first);
-        if (std::find(known.begin(), known.end(), key) == known.end()) {
-            std::string legal;
-            for (const std::string& name : known) legal += (legal.empty() ? "" : ", ") + name;
-            throw ArgumentError("unknown head option `" + key + "`; legal options: " + legal);
-        }
-    }
-    heads::Options options;
-    take(given, "outputs", options.outputs);
-    take(given, "strides", options.strides);
-    take(given, "anchors", options.anchors);
-    take(given, "scale_x_y", options.scale_x_y);
-    take(given, "min_boxes", options.min_boxes);
-    take(given, "anchors_per_cell", options.anchors_per_cell);
-    take(given, "objectness_power", options.objectness_power);
-    take(given, "class_power", options.class_power);
-    take(given, "center_variance", options.center_variance);
-    take(given, "size_variance", options.size_variance);
-    take(given, "decoded", options.decoded);
-    take(given, "multi_label", options.multi_label);
-    return options;
-}
 
 FloatArray to_array(const std::vector<Detection>& detections) {
     int keypoints = 0;
@@ -103,14 +64,18 @@ std::vector<heads::TensorView> views_of(const std::vector<std::pair<std::string,
 heads::Geometry geometry_from(const std::array<float, 6>& g) { return {g[0], g[1], g[2], g[3], g[4], g[5]}; }
 
 }  // namespace
+}  // namespace npuforge
 
 void bind_heads(py::module_& module) {
+    using namespace npuforge;
     py::module_ sub =
         module.def_submodule("heads", "Detection heads: decode, class-aware NMS, back to the original image.");
     sub.def("kinds", &heads::kinds, "The head kinds in alphabetical order.");
+    sub.def("option_names", &heads::option_names, py::arg("kind"), "The options that a kind understands.");
     py::class_<heads::Decoder>(sub, "Decoder")
-        .def(py::init([](const std::string& kind, const py::dict& options, int width, int height) {
-                 return heads::make_decoder(kind, options_from(options), width, height);
+        .def(py::init([](const std::string& kind, const std::string& options, int width, int height) {
+                 return heads::make_decoder(kind, heads::parse_options(kind, json::parse(options, "head options")),
+                                            width, height);
              }),
              py::arg("kind"), py::arg("options"), py::arg("input_width"), py::arg("input_height"))
         .def(
@@ -131,19 +96,19 @@ void bind_heads(py::module_& module) {
             "detect",
             [](const heads::Decoder& decoder, const std::vector<std::pair<std::string, FloatArray>>& tensors,
                float score_threshold, float nms_threshold, std::size_t max_candidates, std::size_t max_detections,
-               const std::optional<std::array<float, 6>>& geometry) {
+               const std::optional<std::array<float, 6>>& geometry, bool clip) {
                 const auto views = views_of(tensors);
                 std::vector<Detection> detections;
                 {
                     py::gil_scoped_release release;
                     decoder.decode(views, score_threshold, detections);
                     heads::select(detections, {score_threshold, nms_threshold, max_candidates, max_detections});
-                    if (geometry) heads::map_to_image(detections, geometry_from(*geometry));
+                    if (geometry) heads::map_to_image(detections, geometry_from(*geometry), clip);
                 }
                 return to_array(detections);
             },
             py::arg("tensors"), py::arg("score_threshold"), py::arg("nms_threshold"), py::arg("max_candidates") = 3000,
-            py::arg("max_detections") = 100, py::arg("geometry") = py::none(),
+            py::arg("max_detections") = 100, py::arg("geometry") = py::none(), py::arg("clip") = true,
             "Decode, select and, with geometry (scale_x, scale_y, pad_x, pad_y, image_width, image_height), map to the "
             "image.");
     sub.def(
@@ -158,12 +123,11 @@ void bind_heads(py::module_& module) {
         "Best first: the best max_candidates, class-aware NMS, at most max_detections.");
     sub.def(
         "map_to_image",
-        [](const FloatArray& array, const std::array<float, 6>& geometry) {
+        [](const FloatArray& array, const std::array<float, 6>& geometry, bool clip) {
             std::vector<Detection> detections = from_array(array);
-            heads::map_to_image(detections, geometry_from(geometry));
+            heads::map_to_image(detections, geometry_from(geometry), clip);
             return to_array(detections);
         },
-        py::arg("detections"), py::arg("geometry"), "Input pixels to image pixels; boxes are clipped to the image.");
+        py::arg("detections"), py::arg("geometry"), py::arg("clip") = true,
+        "Input pixels to image pixels; boxes are clipped to the image with clip.");
 }
-
-}  // namespace npuforge

@@ -125,15 +125,16 @@ void select(std::vector<Detection>& detections, const Selection& selection) {
     detections.swap(kept);
 }
 
-void map_to_image(std::vector<Detection>& detections, const Geometry& g) {
+void map_to_image(std::vector<Detection>& detections, const Geometry& g, bool clip) {
     if (!(g.scale_x > 0.0F) || !(g.scale_y > 0.0F)) throw ArgumentError("map_to_image: scale must be positive");
     const auto x_of = [&](float x) { return (x - g.pad_x) / g.scale_x; };
     const auto y_of = [&](float y) { return (y - g.pad_y) / g.scale_y; };
+    const auto limit = [&](float value, float high) { return clip ? std::clamp(value, 0.0F, high) : value; };
     for (Detection& d : detections) {
-        d.x1 = std::clamp(x_of(d.x1), 0.0F, g.image_width);
-        d.x2 = std::clamp(x_of(d.x2), 0.0F, g.image_width);
-        d.y1 = std::clamp(y_of(d.y1), 0.0F, g.image_height);
-        d.y2 = std::clamp(y_of(d.y2), 0.0F, g.image_height);
+        d.x1 = limit(x_of(d.x1), g.image_width);
+        d.x2 = limit(x_of(d.x2), g.image_width);
+        d.y1 = limit(y_of(d.y1), g.image_height);
+        d.y2 = limit(y_of(d.y2), g.image_height);
         for (int k = 0; k < d.keypoint_count; ++k) {
             d.keypoints[2 * k] = x_of(d.keypoints[2 * k]);
             d.keypoints[2 * k + 1] = y_of(d.keypoints[2 * k + 1]);

@@ -1,0 +1,87 @@
+"""Detections from a network's outputs: the C++ heads behind one small class. Needs numpy and the native module only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuforge.board_runtime import _native
+from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.image import Geometry
+from npuforge.compile.ir.preprocess import Preprocess
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How candidates become detections. None: the threshold that the preprocessing record declares.
+
+    A score must be above `score_threshold`; within a class, a box that overlaps a better one by more than `nms_threshold` goes.
+    `clip` cuts boxes at the image's border.
+    """
+
+    score_threshold: float | None = None
+    nms_threshold: float | None = None
+    max_candidates: int = 3000
+    max_detections: int = 100
+    clip: bool = True
+
+
+# COCO's way of scoring: everything that could matter to the precision-recall curve, boxes as the network gives them.
+COCO_SETTINGS = Settings(score_threshold=0.01, clip=False)
+
+
+class Head:
+    """The head that a preprocessing record declares. Detections are float32 rows [x1, y1, x2, y2, score, class, keypoint x, y, ...].
+
+    Any number of threads may share one.
+    """
+
+    def __init__(self, record: Preprocess, settings: Settings | None = None) -> None:
+        head = record.head
+        if head.kind == "none":
+            raise UsageError("the preprocessing record declares no detection head (head.kind is none)")
+        self.record = record
+        self.settings = settings or Settings()
+        given = self.settings
+        self._score_threshold = head.score_threshold if given.score_threshold is None else given.score_threshold
+        self._nms_threshold = head.nms_threshold if given.nms_threshold is None else given.nms_threshold
+        self._decoder = _native.heads.Decoder(
+            head.kind, json.dumps(head.options), int(record.width), int(record.height)
+        )
+
+    def candidates(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Everything above the score threshold before NMS, in network input pixels."""
+        return self._decoder.decode(_named(outputs), self._score_threshold)
+
+    def detect(self, outputs: Mapping[str, np.ndarray], geometry: Geometry | None = None) -> np.ndarray:
+        """Decode, the best candidates, class-aware NMS, best first; in image pixels with `geometry`, else in network input pixels."""
+        return self._decoder.detect(
+            _named(outputs),
+            self._score_threshold,
+            self._nms_threshold,
+            self.settings.max_candidates,
+            self.settings.max_detections,
+            None if geometry is None else geometry.as_tuple(),
+            self.settings.clip,
+        )
+
+
+def _named(outputs: Mapping[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
+    return [(name, np.ascontiguousarray(array, dtype=np.float32)) for name, array in outputs.items()]
+
+
+def nms(
+    detections: np.ndarray, nms_threshold: float, max_candidates: int = 3000, max_detections: int = 100
+) -> np.ndarray:
+    """Class-aware greedy NMS of rows [x1, y1, x2, y2, score, class, ...], best first."""
+    return _native.heads.select(
+        np.ascontiguousarray(detections, dtype=np.float32), nms_threshold, max_candidates, max_detections
+    )
+
+
+def map_to_image(detections: np.ndarray, geometry: Geometry, clip: bool = True) -> np.ndarray:
+    """Network input pixels → image pixels; boxes are clipped to the image with `clip`."""
+    return _native.heads.map_to_image(np.ascontiguousarray(detections, dtype=np.float32), geometry.as_tuple(), clip)

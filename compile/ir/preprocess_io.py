@@ -1,0 +1,150 @@
+"""Reading and writing the preprocessing record as YAML, strictly: a wrong key or value is a UsageError that names it and the legal ones.
+
+Also the built-in records, one YAML per network family in compile/presets/.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
+
+PRESETS = Path(__file__).parent.parent / "presets"
+CHOICES = {
+    "color": ("RGB", "BGR"),
+    "resize": ("stretch", "letterbox_topleft", "letterbox_center"),
+    "interpolation": ("linear", "nearest", "area", "cubic"),
+    "layout": ("NCHW", "NHWC"),
+}
+# Head kinds and the options each understands (documented in docs/heads.md, read by board_runtime/src/heads/options.cpp; a test compares).
+HEAD_OPTIONS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "blazeface": ("outputs", "strides", "anchors_per_cell"),
+    "darknet": ("outputs", "strides", "anchors", "scale_x_y", "multi_label"),
+    "fastestdet": ("outputs", "objectness_power", "class_power", "multi_label"),
+    "nanodet": ("outputs", "strides", "multi_label"),
+    "ultraface": ("outputs", "strides", "min_boxes", "center_variance", "size_variance", "decoded"),
+    "yolodecode": ("outputs",),
+    "yolox": ("outputs", "strides", "multi_label"),
+    "yunet": ("outputs", "strides"),
+}
+
+
+def preset_names() -> list[str]:
+    """Names of the built-in records."""
+    return sorted(p.stem for p in PRESETS.glob("*.yaml"))
+
+
+def load_preprocess(source: str | Path) -> Preprocess:
+    """A preprocessing record from a YAML file, or a built-in one by its name (`yolox_nano`)."""
+    path = Path(source)
+    if not path.is_file():
+        built_in = PRESETS / f"{source}.yaml"
+        if not built_in.is_file() or len(path.parts) != 1:
+            raise UsageError(f"{source}: no such preprocessing file; built-in ones: {', '.join(preset_names())}")
+        path = built_in
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    return parse_preprocess(data, str(path))
+
+
+def parse_preprocess(data: Any, where: str = "preprocessing") -> Preprocess:
+    """A record from plain YAML or JSON data. `width` and `height` may be 0 (taken from the network's input)."""
+    _check_keys(data, where, tuple(f.name for f in fields(Preprocess)))
+    head = _parse_head(data.get("head", {}), f"{where}: head")
+    record = Preprocess(head=head)
+    for key in ("width", "height"):
+        if key in data:
+            setattr(record, key, _integer(data[key], f"{where}: {key}", 0, 16384))
+    for key, legal in CHOICES.items():
+        if key in data:
+            setattr(record, key, _choice(data[key], f"{where}: {key}", legal))
+    if "pad_value" in data:
+        record.pad_value = _integer(data["pad_value"], f"{where}: pad_value", 0, 255)
+    for key in ("mean", "std"):
+        if key in data:
+            setattr(record, key, _three(data[key], f"{where}: {key}"))
+    if any(s <= 0 for s in record.std):
+        raise UsageError(f"{where}: std must be positive, found {record.std}")
+    if "class_names" in data:
+        names = data["class_names"]
+        if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
+            raise UsageError(
+                f"{where}: class_names must be a list of names (quote those that YAML reads otherwise), found {names!r}"
+            )
+        record.class_names = list(names)
+    return record
+
+
+def save_preprocess(record: Preprocess, path: str | Path) -> None:
+    """Writes the record as YAML; `load_preprocess` gives it back."""
+    text = yaml.safe_dump(record.to_json(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _check_keys(data: Any, where: str, legal: tuple[str, ...]) -> None:
+    if not isinstance(data, dict):
+        raise UsageError(f"{where}: expected keys and values, found {type(data).__name__}")
+    for key in data:
+        if key not in legal:
+            raise UsageError(f"{where}: unknown key `{key}`, legal keys: {', '.join(legal) or 'none'}")
+
+
+def _parse_head(data: Any, where: str) -> HeadSpec:
+    _check_keys(data, where, tuple(f.name for f in fields(HeadSpec)))
+    head = HeadSpec()
+    if "kind" in data:
+        head.kind = _choice(data["kind"], f"{where}: kind", tuple(HEAD_OPTIONS))
+    for key in ("score_threshold", "nms_threshold"):
+        if key in data:
+            setattr(head, key, _number(data[key], f"{where}: {key}", 0.0, 1.0))
+    options = data.get("options", {})
+    _check_keys(options, f"{where}: options", HEAD_OPTIONS[head.kind])
+    head.options = dict(options)
+    return head
+
+
+def _choice(value: Any, where: str, legal: tuple[str, ...]) -> str:
+    if value not in legal:
+        raise UsageError(f"{where}: {value!r} is not legal, expected one of {', '.join(legal)}")
+    return str(value)
+
+
+def _integer(value: Any, where: str, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UsageError(f"{where}: expected an integer in {low}..{high}, found {value!r}")
+    return value
+
+
+def _number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
+    if (
+        not isinstance(value, (int, float))
+        or isinstance(value, bool)
+        or not math.isfinite(value)
+        or not low <= value <= high
+    ):
+        limits = "" if low == -math.inf else f" in {low}..{high}"
+        raise UsageError(f"{where}: expected a number{limits}, found {value!r}")
+    return float(value)
+
+
+def _three(value: Any, where: str) -> list[float]:
+    """Three numbers, one per channel in the model's order; one number stands for all three."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = [value] * 3
+    if not isinstance(value, list) or len(value) != 3:
+        raise UsageError(f"{where}: expected three numbers, one per channel, found {value!r}")
+    return [_number(v, where) for v in value]

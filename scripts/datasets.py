@@ -1,0 +1,277 @@
+"""Ground truth in one common form: COCO JSON, YOLO text and Pascal VOC XML become a `Dataset`. Errors name the file and the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.errors import NpuforgeError, UsageError
+from npuforge.compile.ir.image import list_images, load_image
+from npuforge.scripts.voc_xml import read_voc
+
+
+class DatasetError(NpuforgeError):
+    """A truth file is wrong. Names the file and the line or entry, what was expected and what was found."""
+
+
+@dataclass
+class ImageTruth:
+    """One image and its true boxes: x1, y1, x2, y2 in image pixels. `ignore`: crowds (COCO) and difficult objects (VOC) count neither way.
+
+    `keypoints` ([N, K, 3]: x, y, visibility) where the truth has them.
+    """
+
+    path: Path
+    width: int
+    height: int
+    boxes: np.ndarray  # float64 [N, 4]
+    labels: np.ndarray  # int64 [N]
+    areas: np.ndarray  # float64 [N]
+    ignore: np.ndarray  # bool [N]
+    keypoints: np.ndarray | None = None
+
+
+@dataclass
+class Dataset:
+    """Images with truth, sorted by file name. `class_names` is empty where the format has none (YOLO text)."""
+
+    format: str
+    class_names: list[str]
+    images: list[ImageTruth] = field(default_factory=list)
+
+    def take(self, first: int, last: int | None = None) -> Dataset:
+        """The images first..last (exclusive) by name."""
+        return replace(self, images=self.images[first:last])
+
+    def with_classes(self, class_names: Sequence[str]) -> Dataset:
+        """Labels renumbered to the model's class list, by name; without names on one side the indices are taken as they are."""
+        names = list(class_names)
+        if not names:
+            return self
+        if not self.class_names:
+            highest = max((int(i.labels.max()) for i in self.images if i.labels.size), default=-1)
+            if highest >= len(names):
+                raise UsageError(
+                    f"the truth uses class {highest}, but the model has {len(names)} classes (0..{len(names) - 1})"
+                )
+            return replace(self, class_names=names)
+        used = sorted({int(label) for i in self.images for label in i.labels})
+        missing = [self.class_names[k] for k in used if self.class_names[k] not in names]
+        if missing:
+            raise UsageError(
+                f"the truth has classes that the model does not know: {', '.join(missing[:5])}; class_names of the preprocessing are "
+                f"{', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
+            )
+        table = np.array([names.index(n) if n in names else -1 for n in self.class_names], dtype=np.int64)
+        return replace(self, class_names=names, images=[replace(i, labels=table[i.labels]) for i in self.images])
+
+
+def load_dataset(images: str | Path, truth: str | Path, class_names: Sequence[str] = ()) -> Dataset:
+    """Truth for the images of a folder: a COCO `.json` file, or a folder of YOLO `.txt` or of VOC `.xml` files with the images' names.
+
+    `class_names` is the model's list: VOC classes are numbered by it, COCO categories are matched to it by name.
+    """
+    truth = Path(truth)
+    paths = list_images(images)
+    if truth.is_file() and truth.suffix.lower() == ".json":
+        dataset = _load_coco(paths, truth)
+    elif truth.is_dir() and any(truth.glob("*.xml")):
+        dataset = _load_voc(paths, truth)
+    elif truth.is_dir() and any(truth.glob("*.txt")):
+        dataset = _load_yolo(paths, truth)
+    elif not truth.exists():
+        raise DatasetError(f"{truth}: no such truth file or folder")
+    else:
+        raise DatasetError(f"{truth}: expected a COCO .json file, or a folder of YOLO .txt or Pascal VOC .xml files")
+    return dataset.with_classes(class_names)
+
+
+def _truth(
+    path: Path, width: int, height: int, rows: list[tuple[float, ...]], keypoints: list[Any] | None = None
+) -> ImageTruth:
+    """Rows are x1, y1, x2, y2, label, area, ignore."""
+    table = np.array(rows, dtype=np.float64).reshape(-1, 7)
+    points = np.array(keypoints, dtype=np.float64) if keypoints else None
+    return ImageTruth(
+        path,
+        width,
+        height,
+        table[:, :4].copy(),
+        table[:, 4].astype(np.int64),
+        table[:, 5].copy(),
+        table[:, 6].astype(bool),
+        points,
+    )
+
+
+def _image_size(path: Path) -> tuple[int, int]:
+    image = load_image(path)
+    return image.shape[1], image.shape[0]
+
+
+# --- COCO JSON ---------------------------------------------------------------------------------------------------------------------------
+def _load_coco(paths: list[Path], truth: Path) -> Dataset:
+    try:
+        data = json.loads(truth.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{truth}: cannot be read: {error}") from error
+    except json.JSONDecodeError as error:
+        raise DatasetError(f"{truth}:{error.lineno}: not valid JSON: {error.msg} (column {error.colno})") from error
+    if not isinstance(data, dict):
+        raise DatasetError(f"{truth}: expected a JSON object with images, annotations and categories")
+    for key in ("images", "annotations", "categories"):
+        if not isinstance(data.get(key), list):
+            raise DatasetError(
+                f"{truth}: `{key}` is missing or not a list, expected COCO's images, annotations and categories"
+            )
+    names: list[str] = []
+    label_of: dict[int, int] = {}
+    for i, category in enumerate(data["categories"]):
+        where = f"{truth}: categories[{i}]"
+        identifier, name = _member(category, "id", int, where), _member(category, "name", str, where)
+        if identifier in label_of:
+            raise DatasetError(f"{where}: id {identifier} appears twice")
+        label_of[identifier] = len(names)
+        names.append(name)
+    image_of: dict[str, dict[str, Any]] = {}
+    for i, image in enumerate(data["images"]):
+        where = f"{truth}: images[{i}]"
+        file_name = Path(_member(image, "file_name", str, where)).name
+        for key in ("id", "width", "height"):
+            _member(image, key, int, where)
+        image_of[file_name] = image
+    identifiers = {image["id"] for image in image_of.values()}
+    rows: dict[int, list[tuple[float, ...]]] = {}
+    points: dict[int, list[Any]] = {}
+    for i, annotation in enumerate(data["annotations"]):
+        _read_coco_annotation(annotation, f"{truth}: annotations[{i}]", label_of, identifiers, rows, points)
+    dataset = Dataset("COCO JSON", names)
+    for path in paths:
+        if path.name not in image_of:
+            raise DatasetError(f"{truth}: has no image entry for {path.name}")
+        entry = image_of[path.name]
+        found = rows.get(entry["id"], [])
+        keypoints = points.get(entry["id"], [])
+        whole = (
+            keypoints if keypoints and len(keypoints) == len(found) and len({len(k) for k in keypoints}) == 1 else None
+        )
+        dataset.images.append(_truth(path, entry["width"], entry["height"], found, whole))
+    return dataset
+
+
+def _read_coco_annotation(
+    annotation: Any,
+    where: str,
+    label_of: dict[int, int],
+    images: set[int],
+    rows: dict[int, list[Any]],
+    points: dict[int, list[Any]],
+) -> None:
+    image_id, category = _member(annotation, "image_id", int, where), _member(annotation, "category_id", int, where)
+    if image_id not in images:
+        raise DatasetError(f"{where}: image_id {image_id} is not among the images")
+    if category not in label_of:
+        raise DatasetError(f"{where}: category_id {category} is not among the categories")
+    box = _member(annotation, "bbox", list, where)
+    if (
+        len(box) != 4
+        or not all(isinstance(v, (int, float)) and np.isfinite(v) for v in box)
+        or box[2] < 0
+        or box[3] < 0
+    ):
+        raise DatasetError(f"{where}: bbox must be [x, y, width, height] with a size of at least 0, found {box}")
+    x, y, w, h = (float(v) for v in box)
+    area = float(annotation.get("area", w * h))
+    rows.setdefault(image_id, []).append(
+        (x, y, x + w, y + h, label_of[category], area, bool(annotation.get("iscrowd", 0)))
+    )
+    keypoints = annotation.get("keypoints")
+    if keypoints is not None:
+        if len(keypoints) % 3:
+            raise DatasetError(f"{where}: keypoints must be triples x, y, visibility, found {len(keypoints)} numbers")
+        points.setdefault(image_id, []).append(np.asarray(keypoints, dtype=np.float64).reshape(-1, 3))
+
+
+def _member(entry: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(entry, dict):
+        raise DatasetError(f"{where}: expected an object, found {type(entry).__name__}")
+    value = entry.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise DatasetError(f"{where}: `{key}` must be {kind.__name__}, found {value!r}")
+    return value
+
+
+# --- YOLO text ---------------------------------------------------------------------------------------------------------------------------
+def _load_yolo(paths: list[Path], folder: Path) -> Dataset:
+    """`class cx cy w h`, relative to the image. An image without a text file has no objects, as the format's own tools have it."""
+    dataset = Dataset("YOLO text", [])
+    matched = False
+    for path in paths:
+        width, height = _image_size(path)
+        text = folder / f"{path.stem}.txt"
+        matched = matched or text.is_file()
+        rows = _read_yolo_text(text, width, height) if text.is_file() else []
+        dataset.images.append(_truth(path, width, height, rows))
+    if not matched:
+        raise DatasetError(
+            f"{folder}: holds no label file for any of the {len(paths)} images, expected for example {paths[0].stem}.txt"
+        )
+    return dataset
+
+
+def _read_yolo_text(text: Path, width: int, height: int) -> list[tuple[float, ...]]:
+    try:
+        lines = text.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{text}: cannot be read: {error}") from error
+    rows: list[tuple[float, ...]] = []
+    for number, line in enumerate(lines, start=1):
+        parts = line.split()
+        if not parts:
+            continue
+        if len(parts) != 5:
+            what = "; nine values are a rotated box, which this reader does not take" if len(parts) == 9 else ""
+            raise DatasetError(f"{text}:{number}: expected `class cx cy w h`, found {len(parts)} values{what}")
+        try:
+            label, (cx, cy, w, h) = int(parts[0]), (float(p) for p in parts[1:])
+        except ValueError as error:
+            raise DatasetError(
+                f"{text}:{number}: expected an integer class and four numbers, found `{line.strip()}`"
+            ) from error
+        if label < 0 or not all(-0.5 <= v <= 1.5 for v in (cx, cy)) or not all(0 <= v <= 1.5 for v in (w, h)):
+            raise DatasetError(
+                f"{text}:{number}: values must be relative to the image (0..1) and the class at least 0, found `{line.strip()}`"
+            )
+        x1, y1, x2, y2 = (cx - w / 2) * width, (cy - h / 2) * height, (cx + w / 2) * width, (cy + h / 2) * height
+        rows.append((x1, y1, x2, y2, label, (x2 - x1) * (y2 - y1), False))
+    return rows
+
+
+# --- Pascal VOC XML ----------------------------------------------------------------------------------------------------------------------
+def _load_voc(paths: list[Path], folder: Path) -> Dataset:
+    """VOC corners are 1-based and inclusive: x1 = xmin - 1, x2 = xmax. Classes are numbered alphabetically."""
+    parsed = []
+    for path in paths:
+        xml = folder / f"{path.stem}.xml"
+        if not xml.is_file():
+            raise DatasetError(f"{xml}: missing, expected one .xml per image")
+        try:
+            parsed.append((path, read_voc(xml)))
+        except ValueError as error:
+            raise DatasetError(str(error)) from error
+    names = sorted({obj.name for _, annotation in parsed for obj in annotation.objects})
+    dataset = Dataset("Pascal VOC XML", names)
+    for path, annotation in parsed:
+        width, height = (annotation.width, annotation.height) if annotation.width else _image_size(path)
+        rows = []
+        for obj in annotation.objects:
+            x1, y1 = max(obj.x_min - 1.0, 0.0), max(obj.y_min - 1.0, 0.0)
+            area = (obj.x_max - x1) * (obj.y_max - y1)
+            rows.append((x1, y1, obj.x_max, obj.y_max, names.index(obj.name), area, obj.difficult))
+        dataset.images.append(_truth(path, width, height, rows))
+    return dataset
