@@ -268,7 +268,7 @@ def _load_voc(paths: list[Path], folder: Path) -> Dataset:
     dataset = Dataset("Pascal VOC XML", names)
     for path, annotation in parsed:
         width, height = (annotation.width, annotation.height) if annotation.width else _image_size(path)
-        rows = []
+        rows: list[tuple[float, ...]] = []
         for obj in annotation.objects:
             x1, y1 = max(obj.x_min - 1.0, 0.0), max(obj.y_min - 1.0, 0.0)
             area = (obj.x_max - x1) * (obj.y_max - y1)

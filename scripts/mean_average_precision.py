@@ -86,7 +86,7 @@ def _results(detections: Sequence[np.ndarray]) -> list[dict[str, Any]]:
 
 
 def _truth_json(dataset: Dataset, highest: int) -> dict[str, Any]:
-    annotations = []
+    annotations: list[dict[str, Any]] = []
     for number, image in enumerate(dataset.images, start=1):
         for box, label, area, ignore in zip(image.boxes, image.labels, image.areas, image.ignore, strict=True):
             x1, y1, x2, y2 = (float(v) for v in box)
