@@ -1,0 +1,114 @@
+"""Checks an .xmodel against XIR 3.5's own operator table (`ops.json`: argument names and counts, attribute names, wire types, list lengths).
+
+`ops.json` holds the 106 built-in definitions as the vendor's library writes them into its files. A type that is not in it is a custom one: its only
+argument is `input`, and the attributes `shape` (int32 list) and `data_type` (string) are required.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.xir.model import Attr, XModel, XOp
+
+OPS_FILE = Path(__file__).with_name("ops.json")
+CUSTOM: dict[str, Any] = {
+    "args": {"input": "0..n"},
+    "attrs": {"shape": {"type": "int32_vec", "required": True}, "data_type": {"type": "string", "required": True}},
+}
+_COUNTS = {"1": (1, 1), "0..1": (0, 1), "0..n": (0, None), "1..n": (1, None)}
+_DATA_TYPE = re.compile(r"(INT|UINT|XINT|XUINT|FLOAT|BFLOAT|int|uint|xint|xuint|float|bfloat)[1-9][0-9]*")
+_TWO_INPUTS = ("add", "sub", "mul", "div", "min", "max")
+_POOLED = ("HSIGMOID", "HSWISH")
+
+
+@cache
+def operator_table() -> dict[str, Any]:
+    """type -> {args: {name: count}, attrs: {name: {type, length?, required | default}}}"""
+    table: dict[str, Any] = json.loads(OPS_FILE.read_text())
+    return table
+
+
+def is_builtin(op_type: str) -> bool:
+    """Whether XIR knows the type without a plug-in."""
+    return op_type in operator_table()
+
+
+def problems(model: XModel) -> list[str]:
+    """Everything that XIR would refuse, one line each, naming the op."""
+    return [line for op in model.ops for line in op_problems(op)]
+
+
+def check_schema(model: XModel) -> None:
+    """FormatError with the first problem and the number of further ones."""
+    found = problems(model)
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise FormatError(found[0] + more)
+
+
+def op_problems(op: XOp) -> list[str]:
+    """What is wrong with one op."""
+    definition = operator_table().get(op.type, CUSTOM)
+    where = f"op {op.name!r} ({op.type})"
+    found = []
+    given = dict(op.args)
+    for arg in given:
+        if arg not in definition["args"]:
+            found.append(
+                f"{where}: argument {arg!r} is not declared; expected {', '.join(definition['args']) or 'none'}"
+            )
+    for arg, count in definition["args"].items():
+        low, high = _COUNTS[count]
+        if arg == "input" and op.type in _TWO_INPUTS:
+            low = 2
+        number = len(given.get(arg, []))
+        if number < low or (high is not None and number > high):
+            found.append(f"{where}: argument {arg!r} has {number} producers; expected {count if low < 2 else '2..n'}")
+    for name, rule in definition["attrs"].items():
+        attr = op.attrs.get(name)
+        if attr is None:
+            if rule.get("required"):
+                found.append(f"{where}: attribute {name!r} is missing; expected {rule['type']}")
+        else:
+            found += _attr_problems(f"{where}: attribute {name!r}", attr, rule, op.type)
+    return found + _value_problems(where, op)
+
+
+def _attr_problems(where: str, attr: Attr, rule: dict[str, Any], op_type: str) -> list[str]:
+    allowed = [rule["type"]]
+    if op_type == "resize" and rule["type"] == "float_vec":
+        allowed.append("int32_vec")  # the shape code takes both
+    if attr.kind not in allowed:
+        return [f"{where} is {attr.kind}; expected {rule['type']}"]
+    if rule.get("length") and len(attr.value) != rule["length"]:
+        return [f"{where} has {len(attr.value)} values; expected {rule['length']}"]
+    return []
+
+
+def _value_problems(where: str, op: XOp) -> list[str]:
+    """Rules about values that XIR checks on loading."""
+    found = []
+    for name in ("data_type",) if "data_type" in op.attrs else ():
+        value = op.get(name)
+        if isinstance(value, str) and not _DATA_TYPE.fullmatch(value):
+            found.append(f"{where}: data_type {value!r}; expected a type and a width such as XINT8 or FLOAT32")
+    shape = op.get("shape")
+    if op.type in ("data", "data-fix", "const", "const-fix") and isinstance(shape, list):
+        if not shape or any(not isinstance(d, int) or d <= 0 for d in shape):
+            found.append(f"{where}: shape {shape}; every dimension must be positive")
+        elif shape != op.tensor.shape:
+            found.append(f"{where}: shape {shape} but its tensor has {op.tensor.shape}")
+    if op.get("nonlinear") in _POOLED and op.type != "eltwise-fix":
+        needed = ["hsigmoid_in", "shift_hsigmoid", "shift_bias", "shift_cut"]
+        needed += ["shift_hswish"] if op.get("nonlinear") == "HSWISH" else []
+        missing = [n for n in needed if op.get(n, -128) == -128]
+        if missing:
+            found.append(f"{where}: nonlinear {op.get('nonlinear')} needs the attributes {', '.join(missing)}")
+    if op.type == "pool-fix" and op.get("type") not in ("MAX", "AVG"):
+        found.append(f"{where}: type {op.get('type')!r}; expected MAX or AVG")
+    return found
