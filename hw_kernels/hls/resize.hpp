@@ -1,0 +1,97 @@
+// RESIZE and COPY units of the vector engine.
+#pragma once
+
+#include "checks.hpp"
+#include "window.hpp"
+
+namespace npuforge {
+namespace hls {
+
+constexpr int32_t RESIZE_ONE = 256;  ///< weight 1
+
+inline isa::ResizeRecord read_resize(const int8_t sram[][LANES], uint32_t table, uint32_t index) {
+    uint8_t bytes[8];
+    NPU_PARTITION(bytes, 1)
+    sram_record(sram, table + isa::ResizeRecord::BYTES * index, bytes);
+    return isa::ResizeRecord::decode(bytes);
+}
+
+/// Whether all records of a table stay inside the map and weigh 0..256.
+inline bool resize_table_legal(const int8_t sram[][LANES], uint32_t table, uint32_t count, uint32_t size) {
+    bool legal = true;
+    for (uint32_t k = 0; k < count; ++k) {
+        NPU_PIPELINE
+        NPU_TRIPCOUNT(1, 416)
+        const isa::ResizeRecord r = read_resize(sram, table, k);
+        legal = legal && r.i0 >= 0 && r.i0 < (int32_t)size && r.i1 >= 0 && r.i1 < (int32_t)size;
+        legal = legal && r.w1 >= 0 && r.w1 <= RESIZE_ONE;
+    }
+    return legal;
+}
+
+/// y = (sum of four weighted pixels + 2^15) >> 16, one rounding. Pure function.
+inline void interpolate(const int8_t q[4][LANES], int32_t row_weight, int32_t column_weight, int8_t out[LANES]) {
+    const int32_t row0 = RESIZE_ONE - row_weight;
+    const int32_t column0 = RESIZE_ONE - column_weight;
+    NPU_UNROLL_NEXT
+    for (int lane = 0; lane < LANES; ++lane) {
+        NPU_UNROLL
+        const int32_t upper = column0 * q[0][lane] + column_weight * q[1][lane];
+        const int32_t lower = column0 * q[2][lane] + column_weight * q[3][lane];
+        out[lane] = (int8_t)((row0 * upper + row_weight * lower + 32768) >> 16);
+    }
+}
+
+/// Executes a RESIZE instruction that has passed its check.
+inline Status resize(const isa::Resize& i, int8_t sram[][LANES]) {
+    if (!resize_table_legal(sram, i.row_table_addr, i.out_h, i.in_h))
+        return refuse(Code::BAD_PARAMETER, Id::row_table_addr);
+    if (!resize_table_legal(sram, i.col_table_addr, i.out_w, i.in_w))
+        return refuse(Code::BAD_PARAMETER, Id::col_table_addr);
+    for (uint32_t y = 0; y < i.out_h; ++y) {
+        NPU_TRIPCOUNT(1, 416)
+        const isa::ResizeRecord row = read_resize(sram, i.row_table_addr, y);
+        for (uint32_t x = 0; x < i.out_w; ++x) {
+            NPU_TRIPCOUNT(1, 416)
+            const isa::ResizeRecord column = read_resize(sram, i.col_table_addr, x);
+            for (uint32_t block = 0; block < i.blocks_out; ++block) {
+                NPU_PIPELINE
+                NPU_TRIPCOUNT(1, 64)
+                int8_t q[4][LANES];
+                int8_t word[LANES];
+                NPU_PARTITION(q, 0)
+                NPU_PARTITION(word, 1)
+                const uint32_t offset = (uint32_t)LANES * block;
+                sram_read(sram, input_address(i, row.i0, column.i0) + offset, q[0]);
+                sram_read(sram, input_address(i, row.i0, column.i1) + offset, q[1]);
+                sram_read(sram, input_address(i, row.i1, column.i0) + offset, q[2]);
+                sram_read(sram, input_address(i, row.i1, column.i1) + offset, q[3]);
+                interpolate(q, row.w1, column.w1, word);
+                sram_write(sram, output_address(i, y, x) + offset, word);
+            }
+        }
+    }
+    return Status();
+}
+
+/// Executes a COPY instruction that has passed its check.
+inline Status copy(const isa::Copy& i, int8_t sram[][LANES]) {
+    for (uint32_t y = 0; y < i.out_h; ++y) {
+        NPU_TRIPCOUNT(1, 416)
+        for (uint32_t x = 0; x < i.out_w; ++x) {
+            NPU_TRIPCOUNT(1, 416)
+            for (uint32_t block = 0; block < i.blocks_out; ++block) {
+                NPU_PIPELINE
+                NPU_TRIPCOUNT(1, 64)
+                int8_t word[LANES];
+                NPU_PARTITION(word, 1)
+                sram_read(sram, input_address(i, (int32_t)y, (int32_t)x) + (uint32_t)LANES * block, word);
+                sram_write(sram, output_address(i, y, x) + (uint32_t)LANES * block, word);
+            }
+        }
+    }
+    return Status();
+}
+
+}  // namespace hls
+}  // namespace npuforge
