@@ -1,0 +1,243 @@
+"""Brings single nodes into the canonical NPU form: attributes complete, pads resolved, Resize sized, bias present, operands ordered.
+
+Only nodes that are a convolution or have one downstream are changed; everything else keeps its ONNX name and attributes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
+from npuforge.compile.ir.graph import Node
+from npuforge.compile.steps.activations import ACTIVATION
+from npuforge.compile.steps.fold import channel_affine
+from npuforge.compile.steps.rewrite import Editor
+
+
+def canonicalise(editor: Editor) -> None:
+    """Applies the rule of each node's operator."""
+    region = editor.reaches_convolution()
+    for node in editor.ordered():
+        rule = _RULES.get(node.op)
+        if rule is not None and id(node) in region and editor.alive(node):
+            rule(editor, node)
+
+
+def _four(editor: Editor, *tensors: str) -> bool:
+    return all(len(editor.shape(t)) == 4 for t in tensors)
+
+
+def _window(editor: Editor, node: Node, kernel: list[int]) -> None:
+    """Completes kernel_shape, strides, dilations, pads ([top, left, bottom, right]); resolves auto_pad."""
+    attrs = node.attrs
+    attrs["kernel_shape"] = kernel
+    attrs["strides"] = list(attrs.get("strides") or [1, 1])
+    attrs["dilations"] = list(attrs.get("dilations") or [1, 1])
+    mode = attrs.pop("auto_pad", "NOTSET")
+    pads = list(attrs.get("pads") or [0, 0, 0, 0])
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        size, out = editor.shape(node.inputs[0])[2:], editor.shape(node.outputs[0])[2:]
+        for axis in (0, 1):
+            reach = (kernel[axis] - 1) * attrs["dilations"][axis] + 1
+            total = max((out[axis] - 1) * attrs["strides"][axis] + reach - size[axis], 0)
+            small = total // 2
+            pads[axis], pads[axis + 2] = (small, total - small) if mode == "SAME_UPPER" else (total - small, small)
+    elif mode == "VALID":
+        pads = [0, 0, 0, 0]
+    attrs["pads"] = [int(p) for p in pads]
+
+
+def _conv(editor: Editor, node: Node) -> None:
+    weight = editor.constant(node.inputs[1])
+    if not _four(editor, node.inputs[0], node.outputs[0]):
+        rank = len(editor.shape(node.inputs[0]))
+        raise UnsupportedError(
+            f"node '{node.name}' ({node.op}) works on a tensor with {rank} dimensions; expected 4 (N, C, H, W): "
+            "export one-dimensional convolutions as two-dimensional ones with a height of 1"
+        )
+    if weight is None:
+        raise UnsupportedError(
+            f"node '{node.name}' ({node.op}) has weights that are computed at run time; export with constant weights"
+        )
+    group = int(node.attrs.get("group", 1))
+    outputs = weight.shape[0] if node.op == "Conv" else weight.shape[1] * group
+    bias = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(outputs, np.float32)
+    if bias is None:
+        raise UnsupportedError(
+            f"node '{node.name}' ({node.op}) has a bias that is computed at run time; export with a constant bias"
+        )
+    for label, value in (("weights", weight), ("bias", bias)):
+        bad = int(np.size(value) - np.count_nonzero(np.isfinite(value)))
+        if bad:
+            raise QuantisationError(
+                f"node '{node.name}' ({node.op}): {bad} of {np.size(value)} {label} are NaN or infinite; check the training run or the export"
+            )
+    names = list(node.inputs[:2])
+    names.append(
+        node.inputs[2] if len(node.inputs) > 2 and node.inputs[2] else editor.add_constant(f"{node.name}/bias", bias)
+    )
+    editor.update(node, inputs=names)
+    node.attrs["group"] = group
+    if node.op == "Conv":
+        _window(editor, node, [int(k) for k in weight.shape[2:]])
+    else:
+        _transposed_window(editor, node, [int(k) for k in weight.shape[2:]])
+
+
+def _transposed_window(editor: Editor, node: Node, kernel: list[int]) -> None:
+    attrs = node.attrs
+    attrs["kernel_shape"] = kernel
+    attrs["strides"] = list(attrs.get("strides") or [1, 1])
+    attrs["dilations"] = list(attrs.get("dilations") or [1, 1])
+    extra = attrs["output_padding"] = list(attrs.get("output_padding") or [0, 0])
+    mode = attrs.pop("auto_pad", "NOTSET")
+    wanted = attrs.pop("output_shape", None)
+    pads = list(attrs.get("pads") or [0, 0, 0, 0])
+    if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
+        size, out = editor.shape(node.inputs[0])[2:], editor.shape(node.outputs[0])[2:]
+        for axis in (0, 1):
+            reach = (kernel[axis] - 1) * attrs["dilations"][axis] + 1
+            total = max(attrs["strides"][axis] * (size[axis] - 1) + extra[axis] + reach - out[axis], 0)
+            small = total // 2
+            pads[axis], pads[axis + 2] = (small, total - small) if mode == "SAME_UPPER" else (total - small, small)
+    elif mode == "VALID":
+        pads = [0, 0, 0, 0]
+    attrs["pads"] = [int(p) for p in pads]
+
+
+def _pool(editor: Editor, node: Node) -> None:
+    if not _four(editor, node.inputs[0]) or any(node.outputs[1:]):
+        return
+    height, width = editor.shape(node.inputs[0])[2:]
+    if node.op in ("GlobalAveragePool", "GlobalMaxPool"):
+        node.op = "AveragePool" if node.op == "GlobalAveragePool" else "MaxPool"
+        node.attrs = {"kernel_shape": [height, width]}
+    node.attrs.pop("storage_order", None)
+    ceil = node.attrs.pop("ceil_mode", 0)
+    _window(editor, node, list(node.attrs["kernel_shape"]))
+    added = [0, 0, 0, 0]
+    if ceil:
+        attrs, out = node.attrs, editor.shape(node.outputs[0])[2:]
+        for axis, size in enumerate((height, width)):
+            reach = (attrs["kernel_shape"][axis] - 1) * attrs["dilations"][axis] + 1
+            short = (
+                (out[axis] - 1) * attrs["strides"][axis]
+                + reach
+                - (size + attrs["pads"][axis] + attrs["pads"][axis + 2])
+            )
+            added[axis + 2] = max(short, 0)
+    node.attrs["pads"] = [p + a for p, a in zip(node.attrs["pads"], added, strict=True)]
+    node.attrs["ceil_pads"] = added  # of the pads: those that ceil_mode added, which never count
+    if node.op == "AveragePool":
+        node.attrs["count_include_pad"] = int(node.attrs.get("count_include_pad", 0))
+
+
+def _reduce_mean(editor: Editor, node: Node) -> None:
+    """ReduceMean over height and width that keeps them is a global average pool."""
+    if not _four(editor, node.inputs[0], node.outputs[0]) or len(node.inputs) < 2:
+        return
+    axes = editor.constant(node.inputs[1])
+    if axes is None or sorted(int(a) % 4 for a in axes) != [2, 3]:
+        return
+    height, width = editor.shape(node.inputs[0])[2:]
+    node.op, node.attrs = "AveragePool", {"kernel_shape": [height, width]}
+    editor.update(node, inputs=node.inputs[:1])
+    _pool(editor, node)
+
+
+def _resize(editor: Editor, node: Node) -> None:
+    """Sizes and scales as attributes, where the mode is one the NPU may take; other modes keep the ONNX form."""
+    if (
+        not _four(editor, node.inputs[0])
+        or "axes" in node.attrs
+        or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+    ):
+        return
+    attrs = node.attrs
+    coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
+    if (
+        attrs.get("mode", "nearest") not in ("nearest", "linear")
+        or coordinates == "tf_crop_and_resize"
+        or attrs.get("antialias", 0)
+    ):
+        return
+    before, after = editor.shape(node.inputs[0]), editor.shape(node.outputs[0])
+    if before[:2] != after[:2]:
+        return
+    scales = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    factors = [float(scales[2]), float(scales[3])] if scales is not None else [after[a] / before[a] for a in (2, 3)]
+    node.attrs = {
+        "mode": attrs.get("mode", "nearest"),
+        "coordinate_transformation_mode": coordinates,
+        "nearest_mode": attrs.get("nearest_mode", "round_prefer_floor"),
+        "scales": factors,
+        "sizes": [after[2], after[3]],
+    }
+    editor.update(node, inputs=node.inputs[:1])
+
+
+def _concat(editor: Editor, node: Node) -> None:
+    if _four(editor, node.outputs[0]):
+        node.attrs = {"axis": node.attrs["axis"] % 4}
+
+
+def _two_operands(editor: Editor, node: Node) -> None:
+    """A per-channel constant makes an Affine; of two maps the one that broadcasts comes second."""
+    affine = channel_affine(editor, node)
+    if affine is not None and _four(editor, node.outputs[0]) and editor.shape(node.outputs[0])[0] == 1:
+        x, scale, shift = affine
+        node.op, node.attrs = "Affine", {"scale": [float(v) for v in scale], "bias": [float(v) for v in shift]}
+        editor.update(node, inputs=[x])
+        return
+    if (
+        node.op not in ("Add", "Mul")
+        or not _four(editor, *node.inputs)
+        or any(t in editor.graph.constants for t in node.inputs)
+    ):
+        return
+    if editor.shape(node.inputs[0]) != editor.shape(node.outputs[0]) and editor.shape(node.inputs[1]) == editor.shape(
+        node.outputs[0]
+    ):
+        editor.update(node, inputs=node.inputs[::-1])
+
+
+def _sum(editor: Editor, node: Node) -> None:
+    """Sum of n maps: a chain of Add."""
+    if not _four(editor, *node.inputs) or any(t in editor.graph.constants for t in node.inputs) or len(node.inputs) < 2:
+        return
+    shape = editor.shape(node.outputs[0])
+    if any(editor.shape(t) != shape for t in node.inputs):
+        return
+    left = node.inputs[0]
+    editor.remove(node)
+    for position, right in enumerate(node.inputs[1:], start=1):
+        last = position == len(node.inputs) - 1
+        target = node.outputs[0] if last else editor.fresh_tensor(f"{node.outputs[0]}/sum{position}", shape)
+        name = node.name if last else editor.fresh_node(f"{node.name}/sum{position}")
+        editor.add(Node(name, "Add", [left, right], [target], sources=list(node.sources)), node)
+        left = target
+
+
+def stand_alone(editor: Editor, node: Node) -> None:
+    """An activation that could not be fused: an Affine with scale 1 and bias 0."""
+    channels = editor.shape(node.inputs[0])[1]
+    assert node.op == ACTIVATION and math.prod(editor.shape(node.inputs[0])) > 0
+    node.op, node.attrs = "Affine", {"scale": [1.0] * channels, "bias": [0.0] * channels}
+
+
+_RULES: dict[str, Callable[[Editor, Node], None]] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv,
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "GlobalAveragePool": _pool,
+    "GlobalMaxPool": _pool,
+    "ReduceMean": _reduce_mean,
+    "Resize": _resize,
+    "Concat": _concat,
+    "Sum": _sum,
+    **{op: _two_operands for op in ("Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization")},
+}

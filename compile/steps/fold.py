@@ -1,0 +1,329 @@
+"""The fold step: what is constant or does nothing disappears, and per-channel multiplies and additions move into convolutions.
+
+Every rule is exact in real arithmetic (weights are recomputed in float64 and rounded once): BatchNorm and Mul/Add/Sub/Div by a per-channel
+constant into the convolution before it, or after it where borders allow; zero Pad into the window after it; no-ops; chains of Transpose or Reshape;
+equal nodes; the leading NHWC → NCHW Transpose of an image input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.steps.activations import collect_activations
+from npuforge.compile.steps.rewrite import Editor, extend_sources, merged_sources
+
+NHWC_TO_NCHW = [0, 3, 1, 2]
+
+
+def run(graph: Graph, ctx: Any = None) -> Graph:
+    """Step interface of the pipeline."""
+    return fold(graph)
+
+
+def fold(graph: Graph) -> Graph:
+    """Applies all rules until none changes anything."""
+    editor = Editor(graph)
+    editor.prune()
+    _drop_input_transpose(editor)
+    _repeat(editor, TIDY)
+    if collect_activations(editor):  # before constants move: 0.5 * x * (1 + erf(…)) would lose its 0.5 to a convolution
+        editor.prune()
+    _repeat(editor, TIDY + MERGE)
+    return editor.finish()
+
+
+def _repeat(editor: Editor, rules: tuple[Callable[[Editor, Node], bool], ...]) -> None:
+    changed = True
+    while changed:
+        changed = False
+        for node in editor.ordered():
+            if editor.alive(node):
+                changed |= any(rule(editor, node) for rule in rules)
+        changed |= _merge_equal(editor)
+        editor.prune()
+
+
+# ---- per-channel affine functions
+def channel_affine(editor: Editor, node: Node) -> tuple[str, np.ndarray, np.ndarray] | None:
+    """(x, scale[C], shift[C]) with node(x) = scale*x + shift per channel (axis 1), float64; None if the node is no such function."""
+    if len(node.outputs) != 1 or node.activation.kind != "none":
+        return None
+    shape = editor.shape(node.outputs[0])
+    if len(shape) < 2 or editor.graph.tensors[node.outputs[0]].dtype != "float32":
+        return None
+    channels = shape[1]
+    if node.op == "BatchNormalization":
+        parts = [editor.constant(t) for t in node.inputs[1:5]]
+        if any(p is None for p in parts):
+            return None
+        gamma, beta, mean, variance = (np.asarray(p, np.float64) for p in parts)
+        scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+        return node.inputs[0], scale, beta - mean * scale
+    if node.op == "Neg":
+        return node.inputs[0], np.full(channels, -1.0), np.zeros(channels)
+    if node.op not in ("Mul", "Div", "Add", "Sub") or len(node.inputs) != 2:
+        return None
+    values = [editor.constant(t) for t in node.inputs]
+    if (values[0] is None) == (values[1] is None):
+        return None
+    position = 0 if values[0] is None else 1  # of the activation
+    x, value = node.inputs[position], values[1 - position]
+    assert value is not None
+    vector = _per_channel(value, shape)
+    if vector is None or editor.shape(x) != shape:
+        return None
+    one, zero = np.ones(channels), np.zeros(channels)
+    if node.op == "Mul":
+        return x, vector, zero
+    if node.op == "Add":
+        return x, one, vector
+    if node.op == "Sub":
+        return (x, one, -vector) if position == 0 else (x, -one, vector)
+    if position == 1 or (vector == 0).any():
+        return None
+    return x, 1.0 / vector, zero
+
+
+def _per_channel(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The constant as one value per channel (axis 1 of `shape`), None where it varies along another axis."""
+    dims = (1,) * (len(shape) - value.ndim) + value.shape
+    if len(dims) != len(shape) or any(d != 1 for axis, d in enumerate(dims) if axis != 1):
+        return None
+    return np.broadcast_to(value.astype(np.float64).reshape(-1), (shape[1],)).copy()
+
+
+def _bias(editor: Editor, node: Node, channels: int) -> np.ndarray | None:
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return np.zeros(channels)
+    value = editor.constant(node.inputs[2])
+    return None if value is None else value.astype(np.float64).reshape(-1)
+
+
+def _set_parameters(editor: Editor, node: Node, weight: np.ndarray, bias: np.ndarray) -> None:
+    names = [
+        editor.add_constant(f"{node.name}/{label}", np.ascontiguousarray(v, np.float32))
+        for label, v in (("weight", weight), ("bias", bias))
+    ]
+    editor.update(node, inputs=[node.inputs[0], *names])
+
+
+def _into_previous(editor: Editor, node: Node) -> bool:
+    """Conv/ConvTranspose → BatchNorm, Mul, Add, …: the constant goes into weights and bias."""
+    affine = channel_affine(editor, node)
+    if affine is None:
+        return False
+    x, scale, shift = affine
+    conv = editor.producer(x)
+    if (
+        conv is None
+        or conv.op not in ("Conv", "ConvTranspose")
+        or conv.activation.kind != "none"
+        or editor.sole_user(x) is not node
+    ):
+        return False
+    weight = editor.constant(conv.inputs[1])
+    bias = _bias(editor, conv, len(scale))
+    if weight is None or bias is None or len(bias) != len(scale):
+        return False
+    wide = weight.astype(np.float64)
+    wide = wide * scale.reshape(-1, *[1] * (wide.ndim - 1)) if conv.op == "Conv" else _by_group(wide, conv, scale)
+    editor.remove(node)
+    editor.update(conv, outputs=list(node.outputs))
+    _set_parameters(editor, conv, wide, bias * scale + shift)
+    extend_sources(conv, node)
+    return True
+
+
+def _by_group(weight: np.ndarray, node: Node, scale: np.ndarray) -> np.ndarray:
+    """ConvTranspose weights [I, O/g, kH, kW] with output channel o = group*(O/g) + position multiplied by scale[o]."""
+    group = int(node.attrs.get("group", 1))
+    inputs, per_group = weight.shape[:2]
+    split = weight.reshape(group, inputs // group, per_group, *weight.shape[2:])
+    factors = scale.reshape(group, 1, per_group, *[1] * (weight.ndim - 2))
+    return (split * factors).reshape(weight.shape)
+
+
+def _into_next(editor: Editor, node: Node) -> bool:
+    """BatchNorm, Mul, Add, … → Conv: into the convolution after it; a shift only where no zero border would have been shifted too."""
+    affine = channel_affine(editor, node)
+    if affine is None:
+        return False
+    x, scale, shift = affine
+    conv = editor.sole_user(node.outputs[0])
+    if conv is None or conv.op != "Conv" or conv.inputs[0] != node.outputs[0]:
+        return False
+    bordered = any(conv.attrs.get("pads", [0])) or conv.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if bordered and shift.any():
+        return False
+    weight = editor.constant(conv.inputs[1])
+    bias = None if weight is None else _bias(editor, conv, weight.shape[0])
+    if weight is None or bias is None:
+        return False
+    group = int(conv.attrs.get("group", 1))
+    outputs, per_group = weight.shape[:2]
+    wide = weight.astype(np.float64).reshape(group, outputs // group, per_group, *weight.shape[2:])
+    ones = [1] * (weight.ndim - 2)
+    bias = bias + (wide * shift.reshape(group, 1, per_group, *ones)).reshape(outputs, -1).sum(axis=1)
+    wide = (wide * scale.reshape(group, 1, per_group, *ones)).reshape(weight.shape)
+    editor.remove(node)
+    editor.update(conv, inputs=[x, *conv.inputs[1:]])
+    _set_parameters(editor, conv, wide, bias)
+    conv.sources = merged_sources(node, conv)
+    return True
+
+
+# ---- padding
+def _pad_into_window(editor: Editor, node: Node) -> bool:
+    """Pad with real zeros over height and width → Conv, or AveragePool that counts its pads."""
+    if node.op != "Pad" or node.attrs.get("mode", "constant") != "constant" or len(editor.shape(node.outputs[0])) != 4:
+        return False
+    pads = full_pads(editor, node)
+    user = editor.sole_user(node.outputs[0])
+    if (
+        pads is None
+        or user is None
+        or user.inputs[0] != node.outputs[0]
+        or any(pads[i] for i in (0, 1, 4, 5))
+        or min(pads) < 0
+    ):
+        return False
+    if len(node.inputs) > 2 and node.inputs[2]:
+        value = editor.constant(node.inputs[2])
+        if value is None or value.any():
+            return False
+    if user.op not in ("Conv", "AveragePool") or user.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return False
+    own = user.attrs.get("pads") or [0, 0, 0, 0]
+    if user.op == "AveragePool":
+        if user.attrs.get("ceil_mode", 0) or (any(own) and not user.attrs.get("count_include_pad", 0)):
+            return False
+        user.attrs["count_include_pad"] = 1
+    user.attrs.pop("auto_pad", None)
+    user.attrs["pads"] = [own[0] + pads[2], own[1] + pads[3], own[2] + pads[6], own[3] + pads[7]]
+    source = node.inputs[0]
+    editor.remove(node)
+    editor.update(user, inputs=[source, *user.inputs[1:]])
+    user.sources = merged_sources(node, user)
+    return True
+
+
+def full_pads(editor: Editor, node: Node) -> list[int] | None:
+    """Begin and end pads of every axis of a Pad node, None where they are not constant."""
+    given = editor.constant(node.inputs[1])
+    if given is None:
+        return None
+    rank = len(editor.shape(node.inputs[0]))
+    values = [int(v) for v in given]
+    if len(node.inputs) < 4 or not node.inputs[3]:
+        return values
+    axes = editor.constant(node.inputs[3])
+    if axes is None:
+        return None
+    pads = [0] * (2 * rank)
+    for i, axis in enumerate(int(a) % rank for a in axes):
+        pads[axis], pads[axis + rank] = values[i], values[i + len(axes)]
+    return pads
+
+
+# ---- no-ops and chains
+def _is_noop(editor: Editor, node: Node) -> bool:
+    if node.op == "Identity" or (
+        node.op == "Dropout" and not any(editor.users(t) or editor.is_output(t) for t in node.outputs[1:])
+    ):
+        return True
+    if not node.inputs or node.inputs[0] in editor.graph.constants or len(node.outputs) != 1:
+        return False
+    before, after = editor.graph.tensors[node.inputs[0]], editor.graph.tensors[node.outputs[0]]
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    if node.op in ("Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"):
+        return True
+    if node.op in ("Concat", "Sum", "Max", "Min", "Mean"):
+        return len(node.inputs) == 1
+    if node.op == "Transpose":
+        return node.attrs.get("perm") == list(range(len(before.shape)))
+    if node.op == "Slice":
+        steps = editor.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else np.ones(1)
+        return steps is not None and bool((steps > 0).all())
+    if node.op == "Pad":
+        pads = full_pads(editor, node)
+        return pads is not None and not any(pads)
+    affine = channel_affine(editor, node)
+    return affine is not None and bool((affine[1] == 1).all() and (affine[2] == 0).all())
+
+
+def _drop_noop(editor: Editor, node: Node) -> bool:
+    """Identity, Dropout, Cast to the same type, Reshape or Slice to the same shape, multiplication by 1, addition of 0, …"""
+    if not _is_noop(editor, node):
+        return False
+    if node.op in ("Mul", "Add", "Sub", "Div") and node.inputs[0] in editor.graph.constants:
+        editor.update(node, inputs=list(reversed(node.inputs)))
+    return editor.bypass(node)
+
+
+def _merge_transposes(editor: Editor, node: Node) -> bool:
+    """Transpose → Transpose is one Transpose; Reshape → Reshape is the last one."""
+    before = editor.producer(node.inputs[0]) if node.inputs else None
+    if before is None or node.op not in ("Transpose", "Reshape") or before.op != node.op:
+        return False
+    if node.op == "Transpose":
+        first, second = (
+            n.attrs.get("perm") or list(range(len(editor.shape(n.inputs[0]))))[::-1] for n in (before, node)
+        )
+        node.attrs["perm"] = [first[a] for a in second]
+        editor.update(node, inputs=[before.inputs[0]])
+    else:
+        shape = editor.add_constant(f"{node.name}/shape", np.asarray(editor.shape(node.outputs[0]), np.int64))
+        node.attrs.pop("allowzero", None)
+        editor.update(node, inputs=[before.inputs[0], shape])
+    node.sources = merged_sources(before, node)
+    return True
+
+
+def _merge_equal(editor: Editor) -> bool:
+    """Two nodes with the same operator, inputs and attributes are one."""
+    seen: dict[str, Node] = {}
+    changed = False
+    for node in editor.ordered():
+        if node.activation.slope is not None:
+            continue
+        attrs = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in sorted(node.attrs.items())}
+        key = json.dumps([node.op, node.inputs, attrs, len(node.outputs), repr(node.activation)], default=str)
+        twin = seen.setdefault(key, node)
+        if twin is node or any(editor.is_output(t) for t in node.outputs):
+            continue
+        editor.remove(node)
+        for old, new in zip(node.outputs, twin.outputs, strict=True):
+            editor.rewire(old, new)
+        extend_sources(twin, node)
+        changed = True
+    return changed
+
+
+def _drop_input_transpose(editor: Editor) -> None:
+    """An image input that is only read through NHWC → NCHW transposes becomes an NCHW input (`Graph.input_layout`)."""
+    graph = editor.graph
+    for name in graph.inputs:
+        users = editor.users(name)
+        info = graph.tensors[name]
+        if (
+            len(info.shape) != 4
+            or not users
+            or any(u.op != "Transpose" or u.attrs.get("perm") != NHWC_TO_NCHW for u in users)
+        ):
+            continue
+        if any(editor.is_output(t) for u in users for t in u.outputs):
+            continue
+        graph.tensors[name] = TensorInfo(name, tuple(info.shape[a] for a in NHWC_TO_NCHW), info.dtype)
+        graph.input_layout[name] = "NHWC"
+        for user in users:
+            editor.bypass(user)
+
+
+TIDY = (_drop_noop, _merge_transposes)
+MERGE = (_into_previous, _into_next, _pad_into_window)

@@ -1,0 +1,215 @@
+"""The import step: an ONNX file becomes a `Graph` with static shapes.
+
+`import_model(path, shapes)` reads and checks the file, fixes input shapes, runs the simplifier's constant folding, names unnamed nodes, raises
+the operator set, infers every shape. Fusion is not the simplifier's: it would lose the ONNX names that `Node.sources` must keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
+from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.steps.infer import propagate
+from npuforge.compile.steps.onnx_file import read_model
+from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
+from npuforge.compile.steps.opset import upgrade
+from npuforge.compile.steps.rewrite import Editor
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class SimplifierWarning(UserWarning):
+    """The simplifier failed on this model; the import went on without it (the kit's own folding still runs)."""
+
+
+@dataclass
+class Imported:
+    """What the import gives: the graph, the model it was made from (named nodes, static inputs), and what the user should know."""
+
+    graph: Graph
+    model: onnx.ModelProto
+    warnings: list[Warning] = field(default_factory=list)
+
+
+def import_model(path: str | Path, shapes: Shapes | None = None) -> Graph:
+    """The `Graph` of an ONNX file. `shapes`: static shapes by input name, for inputs that are dynamic in the file."""
+    imported = import_onnx(path, shapes)
+    for warning in imported.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return imported.graph
+
+
+def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> Imported:
+    """As `import_model`, with the prepared ONNX model and the warnings."""
+    model = prepare_model(source, shapes)
+    simplified, trouble = _simplify(model)
+    name = Path(source).stem if not isinstance(source, onnx.ModelProto) else (source.graph.name or "model")
+    graph = _to_graph(simplified, name)
+    upgrade(graph)
+    propagate(graph)
+    return Imported(Editor(graph).finish(), model, trouble)
+
+
+def prepare_model(source: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelProto:
+    """The checked model with every node named and every input static; arithmetic untouched (this is what the float reference runs)."""
+    if isinstance(source, onnx.ModelProto):
+        model = onnx.ModelProto()
+        model.CopyFrom(source)
+    else:
+        model = read_model(Path(source))
+    _name_nodes(model)
+    _fix_inputs(model, shapes or {})
+    return model
+
+
+def _name_nodes(model: onnx.ModelProto) -> None:
+    taken: set[str] = set()
+    named = {n.name for n in model.graph.node if n.name}
+    for position, node in enumerate(model.graph.node):
+        wanted = node.name or f"{node.op_type}_{position}"
+        name, count = wanted, 1
+        while name in taken or (not node.name and name in named):
+            count += 1
+            name = f"{wanted}_{count}"
+        node.name = name
+        taken.add(name)
+
+
+def _show(dims: list[int | str]) -> str:
+    return "x".join(str(d) for d in dims)
+
+
+def _fix_inputs(model: onnx.ModelProto, shapes: Shapes) -> None:
+    """Drops initialisers listed as inputs (IR 3) and makes the shapes of the real inputs static."""
+    graph = model.graph
+    initialisers = {i.name for i in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    real = [v for v in graph.input if v.name not in initialisers]
+    del graph.input[:]
+    graph.input.extend(real)
+    names = [v.name for v in graph.input]
+    for unknown in (n for n in shapes if n not in names):
+        raise UsageError(
+            f"--shape names the input '{unknown}', which the model does not have; its inputs: {', '.join(names)}"
+        )
+    for value in graph.input:
+        if not value.type.HasField("tensor_type"):
+            raise UnsupportedError(
+                f"input '{value.name}' is not a tensor (sequence, map or optional); export with tensor inputs"
+            )
+        shape = value.type.tensor_type.shape
+        dims: list[int | str] = [
+            d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else (d.dim_param or "?") for d in shape.dim
+        ]
+        given = shapes.get(value.name)
+        example = "x".join(str(d) if isinstance(d, int) else ("1" if i == 0 else "320") for i, d in enumerate(dims))
+        if not value.type.tensor_type.HasField("shape") and given is None:
+            raise UsageError(
+                f"input '{value.name}' has no shape in the file; give one, for example --shape {value.name}:1x3x320x320"
+            )
+        if given is None:
+            if any(isinstance(d, str) for d in dims):
+                raise UsageError(
+                    f"input '{value.name}' has the dynamic shape {_show(dims)}; give a static one, "
+                    f"for example --shape {value.name}:{example}"
+                )
+            continue
+        given = tuple(int(d) for d in given)
+        if any(d <= 0 for d in given):
+            raise UsageError(f"--shape {value.name}:{_show(list(given))} must have positive dimensions")
+        if dims and len(given) != len(dims):
+            raise UsageError(
+                f"--shape {value.name}:{_show(list(given))} has {len(given)} dimensions, the model's input has {len(dims)} ({_show(dims)})"
+            )
+        for axis, (wanted, found) in enumerate(zip(given, dims, strict=False)):
+            if isinstance(found, int) and found != wanted:
+                raise UsageError(
+                    f"--shape {value.name}:{_show(list(given))} differs at dimension {axis}: the model fixes it at {found} ({_show(dims)})"
+                )
+        del shape.dim[:]
+        for size in given:
+            shape.dim.add().dim_value = size
+    if shapes:  # shapes of inner tensors and outputs that were stated for the old input shapes no longer hold
+        del graph.value_info[:]
+        for value in graph.output:
+            value.type.tensor_type.ClearField("shape")
+
+
+def _simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Warning]]:
+    """The simplifier's constant folding; the model itself and a warning where the simplifier fails or loses something."""
+    custom = [(n.domain, n.op_type, n.name) for n in model.graph.node if n.domain not in STANDARD]
+    try:
+        import onnxslim
+
+        logging.getLogger("onnxslim").setLevel(logging.ERROR)
+        with contextlib.redirect_stdout(io.StringIO()):
+            copy = onnx.ModelProto()
+            copy.CopyFrom(model)
+            simplified = onnxslim.slim(
+                copy,
+                skip_optimizations=[
+                    "graph_fusion",
+                    "dead_node_elimination",
+                    "subexpression_elimination",
+                    "weight_tying",
+                ],
+                no_shape_infer=True,
+            )
+    except (Exception, SystemExit) as error:
+        first = (str(error).splitlines() or [""])[0]
+        return model, [SimplifierWarning(f"onnxslim failed ({type(error).__name__}: {first}); going on without it")]
+    lost = [
+        name
+        for domain, op, name in custom
+        if (domain, op, name) not in {(n.domain, n.op_type, n.name) for n in simplified.graph.node}
+    ]
+    if lost:
+        return model, [SimplifierWarning(f"onnxslim dropped the custom node '{lost[0]}'; going on without it")]
+    ends = ([v.name for v in model.graph.input], [v.name for v in model.graph.output])
+    if ([v.name for v in simplified.graph.input], [v.name for v in simplified.graph.output]) != ends:
+        return model, [SimplifierWarning("onnxslim changed the model's inputs or outputs; going on without it")]
+    return simplified, []
+
+
+def _to_graph(model: onnx.ModelProto, name: str) -> Graph:
+    opset = next((o.version for o in model.opset_import if o.domain in STANDARD), 0)
+    constants = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    graph = Graph(
+        name, [], {}, constants, [v.name for v in model.graph.input], [v.name for v in model.graph.output], opset
+    )
+    for value in model.graph.input:
+        tensor_type = value.type.tensor_type
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)).name
+        graph.tensors[value.name] = TensorInfo(value.name, tuple(d.dim_value for d in tensor_type.shape.dim), dtype)
+    for proto in model.graph.node:
+        op = operator_name(proto.domain, proto.op_type)
+        attrs = attributes(proto)
+        if op == "Constant":
+            constants[proto.output[0]] = _constant_value(proto, attrs)
+            continue
+        graph.nodes.append(Node(proto.name, op, list(proto.input), list(proto.output), attrs, sources=[proto.name]))
+    return graph
+
+
+def _constant_value(node: onnx.NodeProto, attrs: dict[str, object]) -> np.ndarray:
+    for label, dtype in (
+        ("value", None),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
+        if label in attrs:
+            return np.asarray(attrs[label], dtype)
+    raise ModelError(
+        f"node '{node.name}' (Constant) holds neither numbers nor a tensor (found: {', '.join(attrs) or 'nothing'})"
+    )

@@ -1,0 +1,155 @@
+"""One walk over the imported graph: constants are computed, static shapes of everything else inferred (ONNX's inference; custom operators by
+their own `infer`). A shape that cannot be known before the data is an error that names the node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
+from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.steps.onnx_nodes import infer_node, run_node, split_operator
+from npuforge.hw_kernels import operator as operators
+
+FOLD_LIMIT = 1 << 26  # elements: a larger constant is not written out
+CUSTOM_ACTIVATIONS = {
+    "com.example::CustomGELU": "CustomGELU",
+    "com.example::ClipSigmoid": "ClipSigmoid",
+    "npuforge::ClipSigmoid": "ClipSigmoid",
+}
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+
+
+def find_operator(op: str) -> operators.Op | None:
+    """The registered operator called `op`, in the kit's vocabulary or by its ONNX name."""
+    found = operators.find(op)
+    return found or next((o for o in operators.registry().values() if op in o.onnx), None)
+
+
+def propagate(graph: Graph) -> None:
+    """Folds constant sub-graphs and fills `graph.tensors` with the static shape of every tensor that is left."""
+    for name, value in graph.constants.items():
+        graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+    kept: list[Node] = []
+    for node in _expand_softmax(graph):
+        values = _constant_outputs(graph, node)
+        if values is None:
+            _infer(graph, node)
+            kept.append(node)
+            continue
+        for name, value in zip(node.outputs, values, strict=False):
+            if name:
+                graph.constants[name] = value
+                graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+    graph.nodes = kept
+    for name in graph.outputs:
+        if name in graph.constants:
+            raise UnsupportedError(
+                f"graph output '{name}' is constant: it does not depend on the input; remove it from the outputs"
+            )
+
+
+def _constant_outputs(graph: Graph, node: Node) -> list[np.ndarray] | None:
+    domain, op = split_operator(node.op)
+    if domain:
+        return None
+    if op in ("Shape", "Size") and node.inputs[0] in graph.tensors:
+        shape = graph.tensors[node.inputs[0]].shape
+        if op == "Size":
+            return [np.asarray(math.prod(shape), np.int64)]
+        return [np.asarray(shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))], np.int64)]
+    if op in _RANDOM or any(t and t not in graph.constants for t in node.inputs):
+        return None
+    try:
+        _infer(graph, node)
+        if any(math.prod(graph.tensors[t].shape) > FOLD_LIMIT for t in node.outputs if t):
+            return None
+    except NpuforgeError:
+        pass  # no schema inference for this one; it is run below, and refused there if it cannot be
+    try:
+        return run_node(node, graph.constants, graph.opset)
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise ModelError(
+            f"node '{node.name}' ({node.op}) has constant inputs and cannot be evaluated: {first}"
+        ) from error
+
+
+def _infer(graph: Graph, node: Node) -> None:
+    for name in node.inputs:
+        if name and name not in graph.tensors:
+            raise ModelError(f"node '{node.name}' ({node.op}) reads '{name}', which nothing before it writes")
+    domain, _ = split_operator(node.op)
+    if domain:
+        _infer_custom(graph, node)
+        return
+    try:
+        found = infer_node(node, graph.tensors, graph.constants, graph.opset)
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        shapes = ", ".join(f"{t} {list(graph.tensors[t].shape)}" for t in node.inputs if t)
+        raise ModelError(f"node '{node.name}' ({node.op}): shapes do not fit ({first}; inputs: {shapes})") from error
+    for name, (shape, dtype) in zip(node.outputs, found, strict=True):
+        if not name:
+            continue
+        if shape is None or None in shape:
+            shown = "unknown" if shape is None else "x".join("?" if d is None else str(d) for d in shape)
+            raise UnsupportedError(
+                f"node '{node.name}' ({node.op}): the shape of '{name}' ({shown}) depends on the data; "
+                "export the network without this node (post-processing such as NMS is done by the runtime's head)"
+            )
+        graph.tensors[name] = TensorInfo(name, tuple(int(d) for d in shape if d is not None), dtype)
+
+
+def _infer_custom(graph: Graph, node: Node) -> None:
+    operator = find_operator(node.op)
+    if operator is None and node.op in CUSTOM_ACTIVATIONS:
+        graph.tensors[node.outputs[0]] = TensorInfo(node.outputs[0], graph.tensors[node.inputs[0]].shape)
+        return
+    if operator is None:
+        raise UnsupportedError(
+            f"node '{node.name}': no operator '{node.op}' is known; add an operator folder (hw_kernels/ops/<op>/op.py) or install the "
+            "package that registers it under the entry-point group 'npuforge.ops'"
+        )
+    shapes = [graph.tensors[t].shape for t in node.inputs if t]
+    try:
+        inferred = operator.infer(node, shapes)
+    except NpuforgeError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"node '{node.name}' ({node.op}): shapes {shapes} are refused by the operator: {error}"
+        ) from error
+    dtype = graph.tensors[node.inputs[0]].dtype if node.inputs else "float32"
+    for name, shape in zip(node.outputs, inferred, strict=False):
+        if name:
+            graph.tensors[name] = TensorInfo(name, tuple(int(d) for d in shape), dtype)
+
+
+def _expand_softmax(graph: Graph) -> Iterator[Node]:
+    """Yields the nodes in order; a Softmax of an operator set before 13 (over the flattened tail) in today's form, when its shape is known."""
+    for node in graph.nodes:
+        if "flatten" not in node.attrs:
+            yield node
+            continue
+        shape = graph.tensors[node.inputs[0]].shape
+        axis = node.attrs.pop("flatten") % max(len(shape), 1)
+        wide = [a for a in range(axis, len(shape)) if shape[a] != 1]
+        if len(wide) <= 1:
+            node.attrs["axis"] = wide[0] if wide else axis
+            yield node
+            continue
+        source, target = node.inputs[0], node.outputs[0]
+        flat, back = f"{target}/flat", f"{target}/shape"
+        graph.constants[flat] = np.asarray([math.prod(shape[:axis]), math.prod(shape[axis:])], np.int64)
+        graph.constants[back] = np.asarray(shape, np.int64)
+        for name in (flat, back):
+            graph.tensors[name] = TensorInfo(name, graph.constants[name].shape, "int64")
+        yield Node(f"{node.name}/flatten", "Reshape", [source, flat], [f"{target}/in"], {}, sources=list(node.sources))
+        node.inputs, node.outputs, node.attrs["axis"] = [f"{target}/in"], [f"{target}/out"], 1
+        yield node
+        yield Node(
+            f"{node.name}/unflatten", "Reshape", [f"{target}/out", back], [target], {}, sources=list(node.sources)
+        )

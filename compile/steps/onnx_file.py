@@ -1,0 +1,141 @@
+"""Reads an ONNX file and says in one line what is wrong with it: not ONNX, an HTML page, truncated, external data missing, invalid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model
+
+from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
+
+_KNOWN_STARTS = (
+    (b"PK\x03\x04", "a zip archive (a PyTorch checkpoint?); export it with torch.onnx.export"),
+    (b"\x89HDF", "an HDF5 file (Keras?); convert it with tf2onnx"),
+    (b"version https://git-lfs", "a Git LFS pointer; run `git lfs pull`"),
+    (b"\x80\x02", "a pickle (a PyTorch checkpoint?); export it with torch.onnx.export"),
+    (b"\x1f\x8b", "a gzip archive; unpack it first"),
+)
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """The parsed and checked model with its external data loaded."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; give the .onnx file in it")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+    model = _parse(path, data)
+    _check_external(path, model)
+    _check(path, model)
+    return model
+
+
+def _parse(path: Path, data: bytes) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{path} is empty (0 bytes); download or export it again")
+    head = data[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if head.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        raise ModelError(
+            f"{path} is an HTML or XML page, not an ONNX model; download the raw file instead of the page that shows it"
+        )
+    for start, meaning in _KNOWN_STARTS:
+        if data.startswith(start):
+            raise ModelError(f"{path} is not an ONNX model: it is {meaning}")
+    cut = _truncation(data)
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        if cut is not None:
+            raise ModelError(cut.format(path=path, size=len(data))) from error
+        raise ModelError(
+            f"{path} is not an ONNX model: its {len(data)} bytes do not parse as one; export it again"
+        ) from error
+    if not model.HasField("graph") or model.ir_version <= 0:
+        raise ModelError(f"{path} is not an ONNX model: it holds no graph; export it again")
+    if not model.graph.node:
+        raise ModelError(f"{path} holds a graph without nodes; export it again")
+    return model
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int] | None:
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return None
+
+
+def _truncation(data: bytes) -> str | None:
+    """A message if the file starts like an ONNX model and ends inside one of its fields."""
+    at = 0
+    fields = 0
+    while at < len(data):
+        key = _varint(data, at)
+        if key is None:
+            break
+        number, wire = key[0] >> 3, key[0] & 7
+        if not 1 <= number <= 30 or wire not in (0, 1, 2, 5):
+            return None
+        value = _varint(data, key[1]) if wire in (0, 2) else (0, key[1] + (8 if wire == 1 else 4))
+        if value is None:
+            break
+        end = value[1] + (value[0] if wire == 2 else 0)
+        if end > len(data):
+            if fields == 0:
+                return None
+            return f"{{path}} is truncated: the field at byte {at} ends at byte {end}, the file has {{size}}; download or export it again"
+        at, fields = end, fields + 1
+    return (
+        "{path} is truncated: it ends at byte {size} inside a field; download or export it again"
+        if at < len(data)
+        else None
+    )
+
+
+def _check_external(path: Path, model: onnx.ModelProto) -> None:
+    external = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    if not external:
+        return
+    for tensor in external:
+        info = ExternalDataInfo(tensor)
+        file = path.parent / info.location
+        if not file.is_file():
+            raise ModelError(
+                f"{path}: tensor '{tensor.name}' is stored in '{info.location}', which is missing in {path.parent}; "
+                "copy that file beside the model"
+            )
+        end = (info.offset or 0) + (info.length or 0)
+        if end > file.stat().st_size:
+            raise ModelError(
+                f"{path}: tensor '{tensor.name}' needs bytes up to {end} of '{info.location}', which has {file.stat().st_size}; "
+                "copy the complete file"
+            )
+    try:
+        load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise ModelError(f"{path}: external data cannot be loaded: {(str(error).splitlines() or [''])[0]}") from error
+
+
+def _check(path: Path, model: onnx.ModelProto) -> None:
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise UnsupportedError(f"{path}: tensor '{name}' is sparse; export the network with dense weights")
+    if model.functions:
+        from onnx import inliner
+
+        model.CopyFrom(inliner.inline_local_functions(model))
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        line = " ".join(s.strip() for s in str(error).splitlines() if s.strip() and not s.startswith("==> Context"))
+        raise ModelError(f"{path} is not a valid ONNX model: {line}") from error

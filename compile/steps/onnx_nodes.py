@@ -1,0 +1,142 @@
+"""ONNX protobuf at node level: operator names, attributes to and from Python values, one node run or shape-inferred by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.graph import Node, TensorInfo
+
+STANDARD = ("", "ai.onnx")
+
+
+def operator_name(domain: str, op_type: str) -> str:
+    """`Conv` for the standard domain, `com.example::CustomGELU` for any other."""
+    return op_type if domain in STANDARD else f"{domain}::{op_type}"
+
+
+def split_operator(op: str) -> tuple[str, str]:
+    """(domain, type) of an operator name."""
+    domain, found, op_type = op.rpartition("::")
+    return (domain, op_type) if found else ("", op)
+
+
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    """Attributes as Python values: int, float, str, lists of these, numpy arrays for tensors."""
+    result: dict[str, Any] = {}
+    for attribute in node.attribute:
+        kind = attribute.type
+        if kind in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            raise UnsupportedError(
+                f"node '{node.name}' ({node.op_type}) carries a sub-graph in '{attribute.name}'; control flow cannot be compiled: "
+                "export the network with the branch resolved (torch.jit.trace, or onnxsim)"
+            )
+        if kind == onnx.AttributeProto.TENSOR:
+            result[attribute.name] = numpy_helper.to_array(attribute.t)
+        elif kind == onnx.AttributeProto.STRING:
+            result[attribute.name] = attribute.s.decode("utf-8", "replace")
+        elif kind == onnx.AttributeProto.STRINGS:
+            result[attribute.name] = [s.decode("utf-8", "replace") for s in attribute.strings]
+        elif kind == onnx.AttributeProto.INTS:
+            result[attribute.name] = [int(i) for i in attribute.ints]
+        elif kind == onnx.AttributeProto.FLOATS:
+            result[attribute.name] = [float(f) for f in attribute.floats]
+        elif kind == onnx.AttributeProto.INT:
+            result[attribute.name] = int(attribute.i)
+        elif kind == onnx.AttributeProto.FLOAT:
+            result[attribute.name] = float(attribute.f)
+        else:
+            raise UnsupportedError(
+                f"node '{node.name}' ({node.op_type}): attribute '{attribute.name}' has the unsupported type "
+                f"{onnx.AttributeProto.AttributeType.Name(kind)}"
+            )
+    return result
+
+
+def make_node(op: str, inputs: list[str], outputs: list[str], attrs: Mapping[str, Any], name: str) -> onnx.NodeProto:
+    """The ONNX node of an operator in its ONNX form."""
+    domain, op_type = split_operator(op)
+    node = helper.make_node(op_type, inputs, outputs, name=name, domain=domain)
+    for key, value in attrs.items():
+        if isinstance(value, list) and not value:
+            continue
+        if isinstance(value, np.ndarray):
+            value = numpy_helper.from_array(value)
+        node.attribute.append(helper.make_attribute(key, value))
+    return node
+
+
+def element_type(dtype: str) -> int:
+    """ONNX element type of a numpy dtype name."""
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def value_info(info: TensorInfo) -> onnx.ValueInfoProto:
+    """Name, type and shape as ONNX writes them."""
+    return helper.make_tensor_value_info(info.name, element_type(info.dtype), list(info.shape))
+
+
+def infer_node(
+    node: Node, tensors: Mapping[str, TensorInfo], constants: Mapping[str, np.ndarray], opset: int
+) -> list[tuple[tuple[int | None, ...] | None, str]]:
+    """(shape, dtype) of each output of a standard node, from ONNX's own inference; None where ONNX cannot tell."""
+    proto = make_node(node.op, node.inputs, node.outputs, node.attrs, node.name)
+    schema = onnx.defs.get_schema(node.op, opset, "")
+    types = {
+        t: helper.make_tensor_type_proto(element_type(tensors[t].dtype), list(tensors[t].shape))
+        for t in node.inputs
+        if t
+    }
+    data = {
+        t: numpy_helper.from_array(constants[t], t) for t in node.inputs if t in constants and constants[t].size <= 4096
+    }
+    found = onnx.shape_inference.infer_node_outputs(
+        schema, proto, types, data, opset_imports=[helper.make_opsetid("", opset)], ir_version=10
+    )
+    result: list[tuple[tuple[int | None, ...] | None, str]] = []
+    for name in node.outputs:
+        if not name:
+            result.append(((), "float32"))
+            continue
+        if name not in found or not found[name].HasField("tensor_type"):
+            result.append((None, "float32"))
+            continue
+        tensor_type = found[name].tensor_type
+        dtype = (
+            np.dtype(helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)).name
+            if tensor_type.elem_type
+            else "float32"
+        )
+        if not tensor_type.HasField("shape"):
+            result.append((None, dtype))
+            continue
+        dims = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in tensor_type.shape.dim)
+        result.append((dims, dtype))
+    return result
+
+
+def run_node(node: Node, constants: Mapping[str, np.ndarray], opset: int) -> list[np.ndarray]:
+    """Outputs of a standard node whose inputs are all constants, computed by ONNX Runtime."""
+    import onnxruntime
+
+    inputs = list(dict.fromkeys(t for t in node.inputs if t))
+    outputs = [t for t in node.outputs if t]
+    proto = make_node(node.op, node.inputs, node.outputs, node.attrs, node.name)
+    graph = helper.make_graph(
+        [proto],
+        "constant",
+        [value_info(TensorInfo(t, constants[t].shape, constants[t].dtype.name)) for t in inputs],
+        [onnx.ValueInfoProto(name=t) for t in outputs],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(outputs, {t: constants[t] for t in inputs}))

@@ -1,0 +1,209 @@
+"""The partition step decides for every node whether the NPU or the CPU runs it, and why; `explain` prints the same decision (`npuforge inspect`).
+
+A constraint is a function whose docstring is the message a user sees. Common ones are here, an operator's own in its folder. Nodes are then
+grouped into as few partitions as their dependencies allow, in execution order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.graph import Graph, Node, Partition
+from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
+from npuforge.hw_kernels import operator as operators
+
+NPU, CPU = "NPU", "CPU"
+Constraint = Callable[[Node, Graph], bool]
+
+
+# ---- constraints common to all operators: docstring = reason
+def has_integer_semantics(node: Node, graph: Graph) -> bool:
+    """the NPU has no such operator"""
+    operator = operators.find(node.op)
+    return operator is not None and type(operator).integer is not operators.Op.integer
+
+
+def is_canonical(node: Node, graph: Graph) -> bool:
+    """the NPU takes this operator only with constant parameters that are attributes, weights or one value per channel"""
+    return (
+        missing_attributes(node) == []
+        and all(t not in graph.constants for t in node.inputs[: data_inputs(node)] if t)
+        and len(node.inputs) == (3 if node.op in CONVOLUTIONS else data_inputs(node))
+    )
+
+
+def concatenates_channels(node: Node, graph: Graph) -> bool:
+    """the NPU concatenates along channels only"""
+    return node.op != "Concat" or node.attrs.get("axis") == 1
+
+
+COMMON: tuple[Constraint, ...] = (has_integer_semantics, concatenates_channels, is_canonical)
+
+HEAD_REASON = "no convolution follows: decode of the head, kept in float so that scores and boxes keep their resolution"
+
+# What makes a node canonical (contract of import and fuse): attributes that must be there.
+ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "Conv": ("kernel_shape", "strides", "pads", "dilations", "group"),
+    "ConvTranspose": ("kernel_shape", "strides", "pads", "dilations", "group", "output_padding"),
+    "MaxPool": ("kernel_shape", "strides", "pads", "dilations", "ceil_pads"),
+    "AveragePool": ("kernel_shape", "strides", "pads", "count_include_pad", "ceil_pads"),
+    "Affine": ("scale", "bias"),
+    "Resize": ("mode", "coordinate_transformation_mode", "nearest_mode", "scales", "sizes"),
+    "Concat": ("axis",),
+    "ChannelGather": ("indices",),
+    "SpaceToDepth": ("blocksize",),
+}
+
+
+def missing_attributes(node: Node) -> list[str]:
+    """Attributes of the canonical form that `node` lacks."""
+    return [a for a in ATTRIBUTES.get(node.op, ()) if a not in node.attrs]
+
+
+def data_inputs(node: Node) -> int:
+    """How many of the inputs are activations in the canonical form."""
+    if node.op == "Concat":
+        return len(node.inputs)
+    return 2 if node.op in ("Add", "Sub", "Mul") else 1
+
+
+# ---- the decision
+def run(graph: Graph, ctx: Any = None) -> Graph:
+    """Step interface of the pipeline: `ctx.arch` when there is one."""
+    return partition(graph, getattr(ctx, "arch", None))
+
+
+def partition(graph: Graph, arch: Any = None) -> Graph:
+    """Sets `device` and `reason` of every node and builds `graph.partitions`; nodes end up in execution order."""
+    editor = Editor(graph)
+    region = editor.reaches_convolution()
+    for node in editor.ordered():
+        node.reason = failed(node, graph) if id(node) in region else HEAD_REASON
+        node.device = CPU if node.reason else NPU
+        if node.device == CPU:
+            _check_cpu(node)
+    levels = min((_levels(editor, first) for first in (NPU, CPU)), key=lambda found: len(set(found.values())))
+    order = sorted(editor.ordered(), key=lambda n: levels[id(n)])  # stable: topological within a level
+    graph.nodes = order
+    graph.partitions = []
+    for level in sorted(set(levels.values())):
+        graph.partitions.append(_border(editor, [n for n in order if levels[id(n)] == level]))
+    return graph
+
+
+def failed(node: Node, graph: Graph) -> str:
+    """The message of the first constraint that keeps `node` off the NPU, empty if none does."""
+    for constraint in COMMON:
+        if not constraint(node, graph):
+            return _message(constraint, node)
+    operator = operators.find(node.op)
+    assert operator is not None
+    return operator.failed_constraint(node, graph) or ""
+
+
+def _message(constraint: Constraint, node: Node) -> str:
+    text = " ".join((constraint.__doc__ or constraint.__name__).split())
+    if constraint is is_canonical and node.op == "Resize":
+        mode = node.attrs.get("mode", "nearest")
+        return f"the NPU resizes height and width by nearest or linear; this node asks for {mode} with further options"
+    return text.replace("no such operator", f"no operator {node.op}")
+
+
+@cache
+def cpu_operators() -> frozenset[str]:
+    """Operators the runtime's CPU partition has: the names that `hw_kernels/ops/*/cpu.hpp` register."""
+    folder = Path(operators.__file__).parent / "ops"
+    return frozenset(
+        name
+        for file in folder.glob("*/cpu.hpp")
+        for name in re.findall(r'registry\.add\(\s*"([^"]+)"', file.read_text(encoding="utf-8"))
+    )
+
+
+def _check_cpu(node: Node) -> None:
+    if node.op not in cpu_operators():
+        raise UnsupportedError(
+            f"node '{node.name}' ({node.op}) cannot be compiled: on the NPU {node.reason}, and the CPU partition has no {node.op}; "
+            f"export the network without it, or add hw_kernels/ops/<op>/cpu.hpp (ONNX nodes: {', '.join(node.sources[:3])})"
+        )
+
+
+def _levels(editor: Editor, first: str) -> dict[int, int]:
+    """Partition number of every node when partitions alternate between the devices, beginning with `first`."""
+    levels: dict[int, int] = {}
+    for node in editor.ordered():
+        parity = 0 if node.device == first else 1
+        before = [levels[id(p)] for t in node.inputs if (p := editor.producer(t)) is not None]
+        level = max(before, default=0)
+        levels[id(node)] = level if level % 2 == parity else level + 1
+    return levels
+
+
+def _border(editor: Editor, nodes: list[Node]) -> Partition:
+    graph = editor.graph
+    inside = {t for n in nodes for t in n.outputs if t}
+    members = {id(n) for n in nodes}
+    read = dict.fromkeys(t for n in nodes for t in n.inputs if t and t not in inside and t not in graph.constants)
+    written = [
+        t
+        for n in nodes
+        for t in n.outputs
+        if t and (editor.is_output(t) or any(id(u) not in members for u in editor.users(t)))
+    ]
+    return Partition(nodes[0].device, [n.name for n in nodes], list(read), written)
+
+
+# ---- the inspector
+@dataclass
+class Row:
+    """One line of `npuforge inspect`."""
+
+    node: str
+    op: str
+    activation: str
+    device: str
+    reason: str
+    macs: int
+    output_shape: tuple[int, ...]
+    partition: int
+    sources: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionary."""
+        return asdict(self)
+
+
+def explain(graph: Graph) -> list[Row]:
+    """What `partition` decided, node by node in execution order."""
+    number = {name: i for i, p in enumerate(graph.partitions) for name in p.nodes}
+    return [
+        Row(
+            n.name,
+            n.op,
+            n.activation.kind,
+            n.device,
+            n.reason,
+            macs(n, graph),
+            graph.tensors[next(t for t in n.outputs if t)].shape,
+            number.get(n.name, -1),
+            list(n.sources),
+        )
+        for n in graph.nodes
+    ]
+
+
+def macs(node: Node, graph: Graph) -> int:
+    """Multiply-accumulates of one node (convolutions; 0 for everything else)."""
+    if node.op not in CONVOLUTIONS:
+        return 0
+    weight = graph.tensors[node.inputs[1]].shape
+    tensor = node.outputs[0] if node.op == "Conv" else node.inputs[0]
+    _, channels, height, width = graph.tensors[tensor].shape
+    return channels * height * width * math.prod(weight[1:])
