@@ -1,4 +1,4 @@
-"""What several sub-commands share: progress bars, JSON output, image lists, `--shape` values, arch names."""
+"""What several sub-commands share: progress bars, JSON output, `--shape` values."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from npuforge.compile.ir.errors import CalibrationError, UsageError
-
-IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
+from npuforge.compile.ir.errors import UsageError
 
 # progress(what, done, total)
 ProgressCallback = Callable[[str, int, int], None]
@@ -52,18 +49,6 @@ def progress(quiet: bool = False) -> Iterator[ProgressCallback]:
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     print(json.dumps(value, indent=2, default=str))
-
-
-def list_images(path: Path, error: type[Exception] = CalibrationError) -> list[Path]:
-    """The image files of a folder in name order, or the one file given. Raises `error` when there are none."""
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise error(f"{path}: no such file or folder; give a folder of images ({', '.join(sorted(IMAGE_SUFFIXES))})")
-    images = sorted(p for p in path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
-    if not images:
-        raise error(f"{path}: holds no images ({', '.join(sorted(IMAGE_SUFFIXES))})")
-    return images
 
 
 def parse_shapes(values: list[str]) -> dict[str, tuple[int, ...]]:
