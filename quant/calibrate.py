@@ -1,50 +1,25 @@
 """Calibration: one pass over the images that feeds every observer (ranges, moments, histograms).
 
-The float network is run by a callable that the caller makes from a graph (`compile/reference.py` does it with ONNX Runtime), because this
-package knows no ONNX.
+The float network is run by a callable that the caller makes (`compile/reference.py`: `lambda wanted: GraphExecutor(graph, wanted).run`), because
+this package knows no ONNX. A value before a fused curve is asked for as `pre_activation(output tensor)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import copy
 
 import numpy as np
 
 from npuforge.compile.ir.errors import CalibrationError
-from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
+from npuforge.compile.ir.graph import Graph
 from npuforge.hw_kernels.activations import is_curve
 from npuforge.quant.regions import Region
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
 
 Arrays = dict[str, np.ndarray]
 Runner = Callable[[Arrays], Arrays]
-MakeRunner = Callable[[Graph, list[str]], Runner]
+MakeRunner = Callable[[list[str]], Runner]  # the tensors wanted -> a function from the inputs to them
 Progress = Callable[[int], None]
-
-
-def expose_pre_activations(graph: Graph, nodes: list[Node]) -> Graph:
-    """The same network with the curve behind each of `nodes` as a node of its own, so that its input can be observed."""
-    split = {n.name for n in nodes if is_curve(n.activation)}
-    result = copy(graph)
-    result.nodes, result.tensors = [], dict(graph.tensors)
-    for node in graph.nodes:
-        if node.name not in split:
-            result.nodes.append(node)
-            continue
-        output = node.outputs[0]
-        before = pre_activation(output)
-        info = graph.tensors[output]
-        result.tensors[before] = TensorInfo(before, info.shape, info.dtype)
-        linear = copy(node)
-        linear.outputs, linear.activation = [before], Activation()
-        channels = info.shape[1]
-        attrs = {"scale": [1.0] * channels, "bias": [0.0] * channels}
-        curve = Node(
-            node.name + ":curve", "Affine", [before], [output], attrs, node.activation, node.sources, node.device
-        )
-        result.nodes += [linear, curve]
-    return result
 
 
 def observed_tensors(graph: Graph, region: Region) -> list[str]:
@@ -72,7 +47,7 @@ def calibrate(
     """
     region = Region.of(graph)
     wanted = observed_tensors(graph, region)
-    run = make_runner(expose_pre_activations(graph, region.nodes), [t for t in wanted if t not in graph.inputs])
+    run = make_runner([t for t in wanted if t not in graph.inputs])
     statistics = Statistics()
     for image in images:
         feeds = image if isinstance(image, dict) else {graph.inputs[0]: image}

@@ -7,15 +7,17 @@ values: through the operator's own reference, or, for nodes nobody registered, t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from npuforge.compile.ir.errors import UnsupportedError
-from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import QGraph, TensorQuant
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.arithmetic import round_half_up, sat8
 from npuforge.quant.regions import npu_nodes
+from npuforge.quant.statistics import pre_activation
 
 Arrays = dict[str, np.ndarray]
 RunNodes = Callable[
@@ -43,7 +45,7 @@ def image_bytes(pixels: np.ndarray) -> np.ndarray:
 
 
 class ReferenceExecutor:
-    """Runs a float graph through `Op.reference` in float64."""
+    """Runs a float graph through `Op.reference` in float64. `wanted`: tensors or `pre_activation` names, the graph's outputs by default."""
 
     def __init__(self, graph: Graph, wanted: list[str] | None = None) -> None:
         self.graph = graph
@@ -53,6 +55,9 @@ class ReferenceExecutor:
         """Wanted tensors from the graph's inputs (ONNX layout)."""
         values: Arrays = {name: np.asarray(feeds[name], np.float64) for name in self.graph.inputs}
         for node in self.graph.nodes:
+            before = pre_activation(node.outputs[0])
+            if before in self.wanted:
+                run_reference(replace(node, activation=Activation(), outputs=[before]), self.graph, values)
             run_reference(node, self.graph, values)
         return {name: values[name] for name in self.wanted}
 

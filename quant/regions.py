@@ -38,6 +38,16 @@ def channel_sources(node: Node, graph: Graph) -> list[tuple[str, int]]:
     return [(inputs[number], channel) for number, channel in operator.get(node).source_channels(node, counts)]
 
 
+def subgraph(graph: Graph, nodes: list[Node], known: set[str]) -> Graph:
+    """`nodes` (in order) as a graph of their own, which reads tensors of `known` and gives everything they write that others read."""
+    written = [t for n in nodes for t in n.outputs if t]
+    inputs = list(dict.fromkeys(t for n in nodes for t in n.inputs if t in known and t not in written))
+    names = {n.name for n in nodes}
+    outside = {t for n in graph.nodes if n.name not in names for t in n.inputs} | set(graph.outputs)
+    outputs = [t for t in written if t in outside]
+    return Graph(graph.name, nodes, graph.tensors, graph.constants, inputs, outputs, graph.opset)
+
+
 @dataclass
 class Region:
     """The quantised part of a graph: its nodes in order, tensors they read that nobody in it writes, consumers by tensor."""

@@ -105,5 +105,5 @@ class Statistics:
 
 
 def pre_activation(tensor: str) -> str:
-    """The name under which the value before the fused curve of `tensor` is recorded."""
-    return tensor + ":pre"
+    """The name of the value before the fused activation of `tensor`, as `compile/reference.py` calls it too."""
+    return tensor + "/pre_activation"
