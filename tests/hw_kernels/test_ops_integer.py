@@ -140,7 +140,9 @@ def test_conv_beyond_float32() -> None:
     # acc = 1199*16129 + 16002 = 19354673 = 2^24.2; an identity-like stage that keeps the low bits: subtract through the bias
     bias = np.array([-19354600], np.int32)
     one = np.array([1], np.int16)
-    stage = OutputStage("pwl", zero, zero, m_pos=one, m_neg=one, low=np.array([-128], np.int8), high=np.array([127], np.int8))
+    stage = OutputStage(
+        "pwl", zero, zero, m_pos=one, m_neg=one, low=np.array([-128], np.int8), high=np.array([127], np.int8)
+    )
     y = one_node("Conv", [x], {"kernel_shape": [1, 1]}, ConvParams(weight, bias, np.zeros(1200, np.int8), stage))
     assert y.item() == 73
 
