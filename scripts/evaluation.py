@@ -13,6 +13,7 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.image import fit, load_image, to_float
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.scripts.datasets import Dataset
+from npuforge.scripts.float_session import FloatSession
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
 
 Detector = Callable[[np.ndarray], np.ndarray]
@@ -52,35 +53,21 @@ class OnnxDetector:
         threads: int = 0,
         providers: list[str] | None = None,
     ) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        try:
-            self._session = onnxruntime.InferenceSession(
-                str(model), options, providers=providers or ["CPUExecutionProvider"]
-            )
-        except Exception as error:  # ONNX Runtime has no common base of its exceptions
-            raise ModelError(f"{model}: ONNX Runtime cannot load it: {' '.join(str(error).split())}") from error
-        inputs = self._session.get_inputs()
+        self._session = FloatSession(model, threads=threads, providers=providers)
+        inputs = self._session.inputs
         if len(inputs) != 1:
-            raise ModelError(
-                f"{model}: expected one image input, found {len(inputs)}: {', '.join(i.name for i in inputs)}"
-            )
-        self._input = inputs[0].name
-        self._outputs = [o.name for o in self._session.get_outputs()]
+            raise ModelError(f"{model}: expected one image input, found {len(inputs)}: {', '.join(inputs)}")
         self.record = record
         self.head = Head(record, settings)
 
     @property
     def provider(self) -> str:
         """The execution provider in use."""
-        return str(self._session.get_providers()[0])
+        return self._session.provider
 
     def outputs(self, tensor: np.ndarray) -> dict[str, np.ndarray]:
         """The network's outputs by name."""
-        return dict(zip(self._outputs, self._session.run(self._outputs, {self._input: tensor}), strict=True))
+        return self._session.run({self._session.inputs[0]: tensor})
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Detections of one BGR image in its own pixels."""

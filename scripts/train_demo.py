@@ -1,6 +1,6 @@
 """Trains the bundled network on synthetic scenes and writes it as ONNX. Needs the `train` extra (PyTorch), CPU only.
 
-    python -m npuforge.scripts.train_demo --out scripts/demo_data/parts_yolo.onnx
+    python -m npuforge.scripts.train_demo --out scripts/demo_data/demo.onnx
 
 Training scenes are the stream of seed 1, the unseen ones of seed 2. The loss is complete-IoU for boxes, binary cross-entropy for objectness and
 classes. What is written is the exponential moving average of the weights.
@@ -279,13 +279,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="Train the bundled network on synthetic scenes (CPU, under 30 minutes on two cores)."
     )
-    parser.add_argument("--out", type=Path, default=Path("scripts/demo_data/parts_yolo.onnx"))
+    parser.add_argument("--out", type=Path, default=Path("scripts/demo_data/demo.onnx"))
     parser.add_argument("--scenes", type=int, default=2000, help="training scenes")
-    parser.add_argument("--epochs", type=int, default=14)
+    parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=1, help="of the training scenes, weights and order")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)

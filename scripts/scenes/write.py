@@ -1,8 +1,7 @@
-"""A folder of scenes: PNG or JPEG files and `annotations.json` in COCO form. `python -m npuforge.scripts.scenes.write --help`."""
+"""A folder of scenes: `images/0000.png` … and `annotations.json` in COCO form. Command line: `python -m npuforge.scripts.scenes --help`."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,10 +36,10 @@ def to_coco(names: Sequence[str], annotations: Sequence[Sequence[Annotation]], s
 
 
 def write_folder(folder: Path, seed: int, count: int, size: int = 256, suffix: str = ".png") -> Path:
-    """Writes `count` scenes as 0000.png … and annotations.json; returns the path of the latter."""
+    """Writes `count` scenes as images/0000.png … and annotations.json; returns the path of the latter."""
     if suffix not in (".png", ".jpg"):
         raise UsageError(f"suffix {suffix!r}: expected .png or .jpg")
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "images").mkdir(parents=True, exist_ok=True)
     names, annotations = [], []
     for i in range(count):
         images, parts = generate(seed, 1, size, start=i)
@@ -49,24 +48,8 @@ def write_folder(folder: Path, seed: int, count: int, size: int = 256, suffix: s
         done, data = cv2.imencode(suffix, np.ascontiguousarray(images[0][..., ::-1]), options)
         if not done:
             raise UsageError(f"{names[-1]}: OpenCV cannot write {suffix} files")
-        (folder / names[-1]).write_bytes(data.tobytes())
+        (folder / "images" / names[-1]).write_bytes(data.tobytes())
         annotations.append(parts[0])
     path = folder / "annotations.json"
     path.write_text(json.dumps(to_coco(names, annotations, size), indent=1) + "\n")
     return path
-
-
-def main() -> None:
-    """Command line: python -m npuforge.scripts.scenes.write FOLDER --seed 7 --count 100."""
-    parser = argparse.ArgumentParser(description="Write synthetic scenes of machine parts and their COCO annotations.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--size", type=int, default=256, help="pixels per side")
-    parser.add_argument("--suffix", default=".png", help=".png or .jpg")
-    options = parser.parse_args()
-    print(write_folder(options.folder, options.seed, options.count, options.size, options.suffix))
-
-
-if __name__ == "__main__":
-    main()

@@ -86,7 +86,7 @@ def test_folder_has_the_pixels_and_coco_boxes(tmp_path) -> None:  # type: ignore
     truth = json.loads(path.read_text())
     images, annotations = generate(11, 2)
     for i, record in enumerate(truth["images"]):
-        stored = cv2.imread(str(path.parent / record["file_name"]))[..., ::-1]
+        stored = cv2.imread(str(path.parent / "images" / record["file_name"]))[..., ::-1]
         assert np.array_equal(stored, images[i])
     first = [r for r in truth["annotations"] if r["image_id"] == 1]
     assert [r["category_id"] - 1 for r in first] == [a.class_id for a in annotations[0]]

@@ -1,0 +1,62 @@
+// YoloDecode on the CPU partition: raw YOLOv3 maps to boxes [1, N, 4], scores [1, N], classes [1, N] (op.py has the formulas).
+#pragma once
+
+#include "npuforge/cpu.hpp"
+#include "npuforge/cpu_math.hpp"
+
+namespace npuforge::cpu {
+
+inline void register_yolo_decode(Registry& registry) {
+    registry.add("npuforge::YoloDecode", [](const NodeInfo& node) {
+        const std::vector<float> anchors = node.numbers("anchors", {});
+        const std::vector<std::int64_t> strides = node.integers("strides");
+        const std::int64_t classes = node.integer("num_classes");
+        const std::size_t scales = strides.size();
+        node.check(scales > 0 && !anchors.empty() && anchors.size() % (2 * scales) == 0, "anchors must be width, height pairs, the same number for each stride");
+        node.check(classes >= 1, "num_classes must be 1 or more");
+        const auto per_scale = static_cast<std::int64_t>(anchors.size() / (2 * scales));
+        Kernel kernel;
+        kernel.shape = [=](const Args& args) {
+            node.check(args.input_count == scales && args.output_count == 3, "one input for each stride and three outputs are needed");
+            std::int64_t count = 0;
+            for (std::size_t i = 0; i < scales; ++i) {
+                const Shape& x = args.in(i).shape;
+                if (args.in(i).type != Type::kFloat32 || x.rank != 4 || x.dim[0] != 1 || x.dim[1] != per_scale * (5 + classes))
+                    node.fail("input " + std::to_string(i) + " expected as float32 1x" + std::to_string(per_scale * (5 + classes)) + "xHxW, found " + x.text());
+                count += per_scale * x.dim[2] * x.dim[3];
+            }
+            for (std::size_t i = 0; i < 3; ++i) args.out(i).type = Type::kFloat32;
+            args.out(0).shape = Shape{1, count, 4};
+            args.out(1).shape = Shape{1, count};
+            args.out(2).shape = Shape{1, count};
+        };
+        kernel.run = [=](const Args& args) {
+            float *boxes = args.out(0).as<float>(), *scores = args.out(1).as<float>(), *labels = args.out(2).as<float>();
+            for (std::size_t i = 0; i < scales; ++i) {
+                const Shape& x = args.in(i).shape;
+                const std::int64_t map = x.dim[2] * x.dim[3];
+                const auto stride = static_cast<float>(strides[i]);
+                for (std::int64_t cell = 0; cell < map; ++cell)
+                    for (std::int64_t a = 0; a < per_scale; ++a) {
+                        const float* t = args.in(i).as<float>() + a * (5 + classes) * map + cell;
+                        const float* anchor = anchors.data() + 2 * (static_cast<std::int64_t>(i) * per_scale + a);
+                        const float cx = (sigmoid(t[0]) + static_cast<float>(cell % x.dim[3])) * stride;
+                        const float cy = (sigmoid(t[map]) + static_cast<float>(cell / x.dim[3])) * stride;
+                        const float half_w = std::exp(t[2 * map]) * anchor[0] / 2.0f, half_h = std::exp(t[3 * map]) * anchor[1] / 2.0f;
+                        std::int64_t best = 0;
+                        for (std::int64_t c = 1; c < classes; ++c)
+                            if (t[(5 + c) * map] > t[(5 + best) * map]) best = c;
+                        *boxes++ = cx - half_w;
+                        *boxes++ = cy - half_h;
+                        *boxes++ = cx + half_w;
+                        *boxes++ = cy + half_h;
+                        *scores++ = sigmoid(t[4 * map]) * sigmoid(t[(5 + best) * map]);
+                        *labels++ = static_cast<float>(best);
+                    }
+            }
+        };
+        return kernel;
+    });
+}
+
+}  // namespace npuforge::cpu
