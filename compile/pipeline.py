@@ -1,0 +1,94 @@
+"""The compile pipeline: the ordered list of steps. Read this page first.
+
+Each step takes what the step before returned and the context, and returns the next state. After each step its verifier checks the state and
+names the offending node, and `--dump-steps DIR` saves it. The state is a `Graph` up to the partition, then a `QGraph`, then the code generator's own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npuforge.compile.context import Context, Options
+from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.quantization import QGraph
+from npuforge.compile.ir.serialize import save
+from npuforge.compile.steps import calibrate, fold, fuse, import_onnx, partition, preprocessing, quantise
+from npuforge.compile.steps.verify import verify as verify_graph
+
+
+@dataclass(frozen=True)
+class Step:
+    """`run(state, ctx) -> state`, then `verify(state)`."""
+
+    name: str
+    run: Callable[[Any, Context], Any]
+    verify: Callable[[Any], None]
+
+
+def _graph_step(name: str, run: Callable[[Graph, Context], Graph]) -> Step:
+    return Step(name, run, lambda graph: verify_graph(graph, name))
+
+
+def _import(state: None, ctx: Context) -> Graph:
+    imported = import_onnx.import_onnx(ctx.options.model, ctx.options.shapes)
+    ctx.notices += [str(w) for w in imported.warnings]
+    return imported.graph
+
+
+FRONT_END = (
+    _graph_step("import", _import),  # ONNX -> Graph, simplified, static shapes
+    _graph_step("fold", fold.run),  # BatchNorm, constants, pads, no-ops
+    _graph_step("fuse", fuse.run),  # canonical operators with fused activations
+    _graph_step("partition", partition.run),  # NPU or CPU, with a reason for every CPU node
+)
+QUANTISER = (
+    _graph_step("preprocess", preprocessing.run),  # the one preprocessing record, checked against the input
+    _graph_step("calibrate", calibrate.run),  # one pass over the images
+    Step("quantise", quantise.run, quantise.verify),  # the integer graph
+)
+
+
+def run_steps(steps: tuple[Step, ...], state: Any, ctx: Context) -> Any:
+    """Runs the steps in order, verifies and dumps each."""
+    for number, step in enumerate(steps):
+        start = time.perf_counter()
+        state = step.run(state, ctx)
+        step.verify(state)
+        ctx.seconds[step.name] = time.perf_counter() - start
+        if ctx.options.dump is not None:
+            _dump(state, ctx.options.dump, f"{len(ctx.seconds):02d}-{step.name}")
+        ctx.options.progress("compile", number + 1, len(steps))
+    return state
+
+
+def _dump(state: Any, folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(state, Graph | QGraph):
+        save(state, folder / f"{name}.npz")
+        graph = state if isinstance(state, Graph) else state.graph
+        rows = [
+            {"name": n.name, "op": n.op, "device": n.device, "inputs": n.inputs, "outputs": n.outputs, "sources": n.sources}
+            | {"activation": n.activation.kind, "shapes": [graph.tensors[t].shape for t in n.outputs if t in graph.tensors]}
+            for n in graph.nodes
+        ]
+        text = json.dumps(rows, indent=1)
+    else:
+        text = json.dumps(state.to_json(), indent=1)
+    (folder / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def inspect(options: Options) -> Graph:
+    """The partitioned graph: what `npuforge inspect` shows is what `npuforge compile` does."""
+    graph: Graph = run_steps(FRONT_END, None, Context(options))
+    return graph
+
+
+def quantize(options: Options) -> tuple[QGraph, Context]:
+    """The integer graph."""
+    ctx = Context(options)
+    return run_steps(FRONT_END + QUANTISER, None, ctx), ctx
