@@ -2,7 +2,7 @@
 // Order of the checks of one instruction: values, alignment, bounds; within each, the order of the fields in the table.
 #pragma once
 
-#include "npu_types.hpp"
+#include "window.hpp"
 
 namespace npuforge {
 namespace hls {
@@ -19,6 +19,7 @@ struct Checker {
     }
     void value(bool condition, Id field) { require(condition, Code::ILLEGAL_VALUE, field); }
     void positive(uint32_t number, Id field) { require(number > 0u, Code::ILLEGAL_VALUE, field); }
+    void zero(uint32_t number, Id field) { require(number == 0u, Code::ILLEGAL_VALUE, field); }
     void aligned(uint32_t number, Id field) { require((number & 15u) == 0u, Code::MISALIGNED, field); }
     bool ok() const { return status.code == Code::OK; }
 
@@ -44,11 +45,15 @@ inline void check_output_values(Checker& c, const I& i) {
     c.positive(i.out_h, Id::out_h);
     c.positive(i.out_w, Id::out_w);
 }
+/// Pixels of the output do not share bytes.
 template <class I>
 inline void check_output_alignment(Checker& c, const I& i) {
     c.aligned(i.out_addr, Id::out_addr);
     c.aligned(i.out_row_stride, Id::out_row_stride);
     c.aligned(i.out_pixel_stride, Id::out_pixel_stride);
+    const uint32_t pixel_bytes = (uint32_t)LANES * i.blocks_out;
+    c.value(i.out_w <= 1u || i.out_pixel_stride >= pixel_bytes, Id::out_pixel_stride);
+    c.value(i.out_h <= 1u || i.out_row_stride >= pixel_bytes, Id::out_row_stride);
 }
 template <class I>
 inline void check_output_bounds(Checker& c, const I& i, const Limits& l) {
@@ -75,10 +80,19 @@ inline void check_input_alignment(Checker& c, const I& i) {
 template <class I>
 inline void check_stage(Checker& c, const I& i, bool direct_allowed) {
     c.value(i.stage <= (direct_allowed ? 2u : 1u), Id::stage);
-    const bool table = i.stage == (uint32_t)isa::Stage::TABLE;
-    c.value(
-        !table || (i.fraction_bits >= (uint32_t)MIN_FRACTION_BITS && i.fraction_bits <= (uint32_t)MAX_FRACTION_BITS),
-        Id::fraction_bits);
+    if (i.stage == (uint32_t)isa::Stage::TABLE) {
+        c.value(i.fraction_bits >= (uint32_t)MIN_FRACTION_BITS && i.fraction_bits <= (uint32_t)MAX_FRACTION_BITS,
+                Id::fraction_bits);
+        if (i.tail_low_is_input != 0u) c.zero((uint32_t)i.tail_low, Id::tail_low);
+        if (i.tail_high_is_input != 0u) c.zero((uint32_t)i.tail_high, Id::tail_high);
+    } else {
+        c.zero(i.fraction_bits, Id::fraction_bits);
+        c.zero(i.tail_low_is_input, Id::tail_low_is_input);
+        c.zero(i.tail_high_is_input, Id::tail_high_is_input);
+        c.zero((uint32_t)i.tail_low, Id::tail_low);
+        c.zero((uint32_t)i.tail_high, Id::tail_high);
+        c.zero(i.table_addr, Id::table_addr);
+    }
 }
 template <class I>
 inline void check_stage_memory(Checker& c, const I& i, const Limits& l) {
@@ -121,6 +135,7 @@ inline Status check_load_fold(const isa::LoadFold& i, const Limits& l) {
     check_output_values(c, i);
     c.value((uint64_t)i.kernel_h * i.kernel_w * i.channels <= 16u * (uint64_t)i.blocks_out, Id::blocks_out);
     check_output_alignment(c, i);
+    if (i.channels < 4u) c.value((i.pad_bytes >> (8u * i.channels)) == 0u, Id::pad_bytes);
     const uint64_t ddr = i.region == (uint32_t)isa::Region::BIN ? l.bin_bytes : l.pool_bytes;
     c.grid(i.ddr_addr, i.in_h, i.ddr_row_stride, i.in_w, i.channels, i.channels, ddr, Id::ddr_addr);
     check_output_bounds(c, i, l);
@@ -177,6 +192,31 @@ inline Status check_depthwise(const isa::Depthwise& i, const Limits& l) {
     return c.status;
 }
 
+/// Fewest and most valid taps of one axis over all output coordinates.
+struct TapCounts {
+    uint32_t fewest = 0xffffffffu;
+    uint32_t most = 0;
+};
+
+/// \param out output coordinates \param extent coordinates held
+inline TapCounts count_taps(uint32_t out, uint32_t stride, int32_t pad, uint32_t kernel, uint32_t dilation,
+                            uint32_t extent) {
+    TapCounts counts;
+    for (uint32_t o = 0; o < out; ++o) {
+        NPU_TRIPCOUNT(1, 416)
+        const int32_t origin = window_origin(o, stride, pad);
+        const uint32_t first = origin >= 0 ? 0u : ((uint32_t)(-origin) + dilation - 1u) / dilation;
+        const int32_t room = (int32_t)extent - 1 - origin;
+        const uint32_t reach = room < 0 ? 0u : (uint32_t)room / dilation + 1u;
+        const uint32_t last = reach < kernel ? reach : kernel;
+        const uint32_t count = last > first ? last - first : 0u;
+        counts.fewest = count < counts.fewest ? count : counts.fewest;
+        counts.most = count > counts.most ? count : counts.most;
+    }
+    return counts;
+}
+
+/// Every window has a valid tap; `single` holds only where all windows have the same number.
 inline Status check_pool(const isa::Pool& i, const Limits& l) {
     Checker c;
     const bool average = i.kind == (uint32_t)isa::PoolKind::AVERAGE;
@@ -185,18 +225,33 @@ inline Status check_pool(const isa::Pool& i, const Limits& l) {
     c.positive(i.in_w, Id::in_w);
     check_window(c, i);
     check_output_values(c, i);
-    if (average) c.value(i.shift <= (uint32_t)MAX_SHIFT, Id::shift);
+    TapCounts rows;
+    TapCounts columns;
+    if (c.ok()) {
+        rows = count_taps(i.out_h, i.stride_h, i.pad_top, i.kernel_h, i.dilation_h, i.in_h);
+        columns = count_taps(i.out_w, i.stride_w, i.pad_left, i.kernel_w, i.dilation_w, i.in_w);
+        c.positive(rows.fewest, Id::pad_top);
+        c.positive(columns.fewest, Id::pad_left);
+    }
+    if (average) {
+        c.value(i.shift <= (uint32_t)MAX_SHIFT, Id::shift);
+        c.value(i.single == 0u || (rows.fewest == rows.most && columns.fewest == columns.most), Id::single);
+    } else {
+        c.zero(i.weight_addr, Id::weight_addr);
+        c.zero(i.requant_addr, Id::requant_addr);
+        c.zero(i.operand_addr, Id::operand_addr);
+        c.zero(i.shift, Id::shift);
+        c.zero(i.single, Id::single);
+    }
     check_input_alignment(c, i);
     check_output_alignment(c, i);
     const uint64_t block_bytes = (uint64_t)LANES * i.blocks_out;
-    if (average) {
-        c.aligned(i.weight_addr, Id::weight_addr);
-        c.aligned(i.requant_addr, Id::requant_addr);
-        c.aligned(i.operand_addr, Id::operand_addr);
-    }
+    c.aligned(i.weight_addr, Id::weight_addr);
+    c.aligned(i.requant_addr, Id::requant_addr);
+    c.aligned(i.operand_addr, Id::operand_addr);
     c.grid(i.in_addr, i.in_h, i.in_row_stride, i.in_w, i.in_pixel_stride, block_bytes, l.sram_bytes, Id::in_addr);
     if (average) {
-        const uint64_t counts = i.single != 0u ? (uint64_t)1 : (uint64_t)i.kernel_h * i.kernel_w;
+        const uint64_t counts = i.single != 0u ? (uint64_t)1 : (uint64_t)rows.most * columns.most;
         c.range(i.weight_addr, counts * 2u * block_bytes, l.sram_bytes, Id::weight_addr);
         c.range(i.requant_addr, isa::RequantRecord::BYTES * block_bytes, l.sram_bytes, Id::requant_addr);
         c.range(i.operand_addr, isa::OperandRecord::BYTES * block_bytes, l.sram_bytes, Id::operand_addr);
@@ -214,8 +269,13 @@ inline Status check_eltwise(const isa::Eltwise& i, const Limits& l) {
     check_output_alignment(c, i);
     c.aligned(i.operand_addr, Id::operand_addr);
     if (affine) {
+        c.zero(i.broadcast_b, Id::broadcast_b);
+        c.zero(i.b_addr, Id::b_addr);
+        c.zero(i.b_row_stride, Id::b_row_stride);
+        c.zero(i.b_pixel_stride, Id::b_pixel_stride);
         c.aligned(i.bias_addr, Id::bias_addr);
     } else {
+        c.zero(i.bias_addr, Id::bias_addr);
         if (i.broadcast_b == 0u) c.aligned(i.b_addr, Id::b_addr);
         c.aligned(i.b_row_stride, Id::b_row_stride);
         c.aligned(i.b_pixel_stride, Id::b_pixel_stride);

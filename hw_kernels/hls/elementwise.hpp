@@ -42,8 +42,10 @@ inline void combine(isa::EltwiseKind kind, const int8_t a[LANES], const int8_t b
     }
 }
 
-inline void read_operands(const int8_t sram[][LANES], const isa::Eltwise& i, uint32_t block, OperandParameters& p) {
+/// False if a reserved member is not 0.
+inline bool read_operands(const int8_t sram[][LANES], const isa::Eltwise& i, uint32_t block, OperandParameters& p) {
     const bool affine = i.kind == (uint32_t)isa::EltwiseKind::AFFINE;
+    bool legal = true;
     for (uint32_t lane = 0; lane < (uint32_t)LANES; ++lane) {
         NPU_PIPELINE
         uint8_t bytes[8];
@@ -56,7 +58,9 @@ inline void read_operands(const int8_t sram[][LANES], const isa::Eltwise& i, uin
         p.za[lane] = (int8_t)r.za;
         p.zb[lane] = (int8_t)r.zb;
         p.k[lane] = affine ? sram_int32(sram, i.bias_addr + 4u * index) : 0;
+        legal = legal && r.reserved == 0;
     }
+    return legal;
 }
 
 /// Word of operand b: 16 lanes, one byte for all of them, or zeros for affine, which has no operand b.
@@ -85,7 +89,7 @@ inline Status elementwise(const isa::Eltwise& i, int8_t sram[][LANES]) {
         const uint32_t address = i.requant_addr + isa::RequantRecord::BYTES * (uint32_t)LANES * block;
         if (!read_parameters(sram, address, settings.stage, parameters))
             return refuse(Code::BAD_PARAMETER, Id::requant_addr);
-        read_operands(sram, i, block, operands);
+        if (!read_operands(sram, i, block, operands)) return refuse(Code::BAD_PARAMETER, Id::operand_addr);
         for (uint32_t y = 0; y < i.out_h; ++y) {
             NPU_TRIPCOUNT(1, 416)
             for (uint32_t x = 0; x < i.out_w; ++x) {

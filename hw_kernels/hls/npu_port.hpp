@@ -5,36 +5,35 @@
 
 #include <stdint.h>
 
+// clang-format off
 #define NPU_PRAGMA_TEXT(x) _Pragma(#x)
 #define NPU_PRAGMA(x) NPU_PRAGMA_TEXT(x)
 
 #if defined(__SYNTHESIS__) && (defined(__VITIS_HLS__) || defined(__VIVADO_HLS__) || defined(__XILINX_HLS__))
 // Vitis HLS: pragmas stand inside the loop body or function.
-#define NPU_PIPELINE NPU_PRAGMA(HLS pipeline II = 1)
+#define NPU_PIPELINE NPU_PRAGMA(HLS pipeline II=1)
 #define NPU_PIPELINE_FUNCTION
 #define NPU_UNROLL_NEXT
 #define NPU_UNROLL NPU_PRAGMA(HLS unroll)
 #define NPU_INLINE NPU_PRAGMA(HLS inline)
-#define NPU_PARTITION(variable_, dim_) NPU_PRAGMA(HLS array_partition variable = variable_ dim = dim_ complete)
-#define NPU_URAM(variable_) NPU_PRAGMA(HLS bind_storage variable = variable_ type = ram_t2p impl = uram)
-#define NPU_TRIPCOUNT(min_, max_) NPU_PRAGMA(HLS loop_tripcount min = min_ max = max_)
-#define NPU_AXI_MASTER(port_, bundle_)                                                                      \
-    NPU_PRAGMA(HLS interface mode = m_axi port = port_ bundle = bundle_ offset = slave max_widen_bitwidth = \
-                   128 latency = 64)
-#define NPU_AXI_LITE(port_) NPU_PRAGMA(HLS interface mode = s_axilite port = port_)
-#define NPU_AXI_LITE_RETURN NPU_PRAGMA(HLS interface mode = s_axilite port = return)
+#define NPU_PARTITION(variable_, dim_) NPU_PRAGMA(HLS array_partition variable=variable_ dim=dim_ complete)
+#define NPU_URAM(variable_) NPU_PRAGMA(HLS bind_storage variable=variable_ type=ram_t2p impl=uram)
+#define NPU_TRIPCOUNT(min_, max_) NPU_PRAGMA(HLS loop_tripcount min=min_ max=max_)
+#define NPU_AXI_MASTER(port_, bundle_) \
+    NPU_PRAGMA(HLS interface mode=m_axi port=port_ bundle=bundle_ offset=slave max_widen_bitwidth=128 latency=64)
+#define NPU_AXI_LITE(port_) NPU_PRAGMA(HLS interface mode=s_axilite port=port_)
+#define NPU_AXI_LITE_RETURN NPU_PRAGMA(HLS interface mode=s_axilite port=return)
 #elif defined(__BAMBU__)
-// bambu 2024.10: loops take clang's unroll before the loop; pipeline only on functions; s_axilite and port=return are
-// refused.
+// bambu 2024.10: clang's unroll before the loop; pipeline only on functions; s_axilite and port=return are refused.
 #define NPU_PIPELINE
-#define NPU_PIPELINE_FUNCTION NPU_PRAGMA(HLS pipeline II = 1)
+#define NPU_PIPELINE_FUNCTION NPU_PRAGMA(HLS pipeline II=1)
 #define NPU_UNROLL_NEXT NPU_PRAGMA(unroll)
 #define NPU_UNROLL
 #define NPU_INLINE NPU_PRAGMA(HLS inline)
 #define NPU_PARTITION(variable_, dim_)
 #define NPU_URAM(variable_)
 #define NPU_TRIPCOUNT(min_, max_)
-#define NPU_AXI_MASTER(port_, bundle_) NPU_PRAGMA(HLS interface mode = m_axi offset = direct port = port_)
+#define NPU_AXI_MASTER(port_, bundle_) NPU_PRAGMA(HLS interface mode=m_axi offset=direct port=port_)
 #define NPU_AXI_LITE(port_)
 #define NPU_AXI_LITE_RETURN
 #else
@@ -51,3 +50,4 @@
 #define NPU_AXI_LITE(port_)
 #define NPU_AXI_LITE_RETURN
 #endif
+// clang-format on

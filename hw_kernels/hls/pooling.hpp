@@ -68,18 +68,20 @@ inline void scan_window(const int8_t sram[][LANES], const isa::Pool& i, uint32_t
     }
 }
 
-/// Multipliers of a window with `count` valid taps; all 0 for a window without any.
+/// Multipliers of a window with `count` valid taps, at least 1 (checked).
 inline void read_multipliers(const int8_t sram[][LANES], const isa::Pool& i, uint32_t count, uint32_t block,
                              int16_t m[LANES]) {
     const uint32_t row = i.single != 0u ? 0u : count - 1u;
     const uint32_t address = i.weight_addr + 2u * (uint32_t)LANES * (row * i.blocks_out + block);
     for (uint32_t lane = 0; lane < (uint32_t)LANES; ++lane) {
         NPU_PIPELINE
-        m[lane] = count == 0u ? (int16_t)0 : (int16_t)sram_int16(sram, address + 2u * lane);
+        m[lane] = (int16_t)sram_int16(sram, address + 2u * lane);
     }
 }
 
-inline void read_average(const int8_t sram[][LANES], const isa::Pool& i, uint32_t block, AverageParameters& p) {
+/// False if a reserved member is not 0.
+inline bool read_average(const int8_t sram[][LANES], const isa::Pool& i, uint32_t block, AverageParameters& p) {
+    bool legal = true;
     for (uint32_t lane = 0; lane < (uint32_t)LANES; ++lane) {
         NPU_PIPELINE
         uint8_t bytes[8];
@@ -88,8 +90,11 @@ inline void read_average(const int8_t sram[][LANES], const isa::Pool& i, uint32_
         sram_record(sram, i.requant_addr + isa::RequantRecord::BYTES * index, bytes);
         p.zero_out[lane] = (int8_t)isa::RequantRecord::decode(bytes).z;
         sram_record(sram, i.operand_addr + isa::OperandRecord::BYTES * index, bytes);
-        p.zero_in[lane] = (int8_t)isa::OperandRecord::decode(bytes).za;
+        const isa::OperandRecord operand = isa::OperandRecord::decode(bytes);
+        p.zero_in[lane] = (int8_t)operand.za;
+        legal = legal && operand.reserved == 0;
     }
+    return legal;
 }
 
 /// Executes a POOL instruction that has passed its check.
@@ -98,7 +103,7 @@ inline Status pool(const isa::Pool& i, int8_t sram[][LANES]) {
     for (uint32_t block = 0; block < i.blocks_out; ++block) {
         NPU_TRIPCOUNT(1, 64)
         AverageParameters parameters;
-        if (average) read_average(sram, i, block, parameters);
+        if (average && !read_average(sram, i, block, parameters)) return refuse(Code::BAD_PARAMETER, Id::operand_addr);
         for (uint32_t y = 0; y < i.out_h; ++y) {
             NPU_TRIPCOUNT(1, 416)
             for (uint32_t x = 0; x < i.out_w; ++x) {

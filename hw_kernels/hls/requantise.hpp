@@ -122,7 +122,8 @@ inline void read_settings(const int8_t sram[][LANES], const I& i, StageSettings&
     }
 }
 
-/// Parameters of one block from SRAM. False if a shift is outside 0..47: nothing is computed with it then.
+/// Parameters of one block from SRAM. False if a shift is outside 0..47 or an unused member is not 0: nothing is
+/// computed with it then.
 /// \param address of the block's first record
 inline bool read_parameters(const int8_t sram[][LANES], uint32_t address, isa::Stage stage, StageParameters& p) {
     bool legal = true;
@@ -139,7 +140,7 @@ inline bool read_parameters(const int8_t sram[][LANES], uint32_t address, isa::S
         p.a[lane] = (int8_t)r.a;
         p.b[lane] = (int8_t)r.b;
         legal = legal && r.s0 >= 0 && r.s0 <= MAX_SHIFT;
-        legal = legal && (stage != isa::Stage::TABLE || (r.a >= 0 && r.a <= MAX_SHIFT));
+        legal = legal && (stage != isa::Stage::TABLE || (r.a >= 0 && r.a <= MAX_SHIFT && r.b == 0));
     }
     return legal;
 }

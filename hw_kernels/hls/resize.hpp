@@ -16,7 +16,7 @@ inline isa::ResizeRecord read_resize(const int8_t sram[][LANES], uint32_t table,
     return isa::ResizeRecord::decode(bytes);
 }
 
-/// Whether all records of a table stay inside the map and weigh 0..256.
+/// Whether all records of a table stay inside the map and weigh 0..256, and no reserved member is set.
 inline bool resize_table_legal(const int8_t sram[][LANES], uint32_t table, uint32_t count, uint32_t size) {
     bool legal = true;
     for (uint32_t k = 0; k < count; ++k) {
@@ -24,7 +24,7 @@ inline bool resize_table_legal(const int8_t sram[][LANES], uint32_t table, uint3
         NPU_TRIPCOUNT(1, 416)
         const isa::ResizeRecord r = read_resize(sram, table, k);
         legal = legal && r.i0 >= 0 && r.i0 < (int32_t)size && r.i1 >= 0 && r.i1 < (int32_t)size;
-        legal = legal && r.w1 >= 0 && r.w1 <= RESIZE_ONE;
+        legal = legal && r.w1 >= 0 && r.w1 <= RESIZE_ONE && r.reserved == 0;
     }
     return legal;
 }

@@ -150,6 +150,26 @@ def _reserved() -> Iterator[str]:
     yield ""
 
 
+def _field_value() -> Iterator[str]:
+    yield "/// Value of a field of any instruction, 0 if the opcode does not have it (for messages)."
+    yield "inline int64_t field_value(const uint32_t* words, FieldId field) {"
+    yield "    switch (opcode_of(words)) {"
+    for instruction in INSTRUCTIONS:
+        yield f"        case 0x{instruction.opcode:02x}u: {{  // {instruction.name}"
+        yield f"            const {type_name(instruction.name)} i = {type_name(instruction.name)}::decode(words);"
+        yield "            switch (field) {"
+        for field in instruction.all_fields:
+            value = "opcode_of(words)" if field.name == "opcode" else f"i.{field.name}"
+            yield f"                case FieldId::{field.name}: return {value};"
+        yield "                default: return 0;"
+        yield "            }"
+        yield "        }"
+    yield "        default: return field == FieldId::opcode ? opcode_of(words) : 0;"
+    yield "    }"
+    yield "}"
+    yield ""
+
+
 def header_text() -> str:
     """The whole of `npu_isa.hpp`."""
     lines = [
@@ -229,6 +249,7 @@ def header_text() -> str:
         lines += _record(name, record)
     for instruction in INSTRUCTIONS:
         lines += _struct(instruction)
+    lines += _field_value()
     lines += ["}  // namespace isa", "}  // namespace npuforge", ""]
     return "\n".join(lines)
 

@@ -73,7 +73,9 @@ def draw_stage(random: np.random.Generator, kind: int, lanes: int) -> oracle.Sta
         stage.a = lane_values(random, lanes, [0, 47, 7, 12], 0, 47)
         stage.b = [0] * lanes
         stage.low_is_input, stage.high_is_input = bool(random.integers(0, 2)), bool(random.integers(0, 2))
-        stage.low, stage.high = (int(v) for v in random.integers(-32768, 32768, 2))
+        stage.low, stage.high = (
+            0 if unused else int(random.integers(-32768, 32768)) for unused in (stage.low_is_input, stage.high_is_input)
+        )
         stage.s0 = [min(s, 47) if random.random() < 0.3 else int(random.integers(14, 34)) for s in stage.s0]
     return stage
 
@@ -206,11 +208,28 @@ def test_depthwise(seed: int, window: Any, held: Any, size: Any, blocks: int, ki
     check(memory, instruction, out, stage.apply(oracle.depthwise(q, w, bias, border, window, size)))
 
 
+def covered_axis(random: np.random.Generator) -> tuple[int, int, int, int, int, int]:
+    """(kernel, stride, dilation, pad, held, out) of one axis on which every window has a valid tap."""
+    while True:
+        kernel, stride, dilation, pad, held, out = (
+            int(random.integers(a, b)) for a, b in ((1, 6), (1, 4), (1, 4), (-3, 6), (1, 8), (1, 8))
+        )
+        if all(axis_counts(kernel, stride, dilation, pad, held, out)):
+            return kernel, stride, dilation, pad, held, out
+
+
+def axis_counts(kernel: int, stride: int, dilation: int, pad: int, held: int, out: int) -> list[int]:
+    return [sum(0 <= o * stride - pad + k * dilation < held for k in range(kernel)) for o in range(out)]
+
+
 @CASES
-@given(SEED, windows(), SIZE, SIZE, BLOCKS, st.booleans(), st.booleans())
-def test_pool(seed: int, window: Any, held: Any, size: Any, blocks: int, average: bool, single: bool) -> None:
+@given(SEED, BLOCKS, st.booleans(), st.booleans())
+def test_pool(seed: int, blocks: int, average: bool, wants_single: bool) -> None:
     random = np.random.default_rng(seed)
     memory = Memory(random)
+    axes = covered_axis(random), covered_axis(random)
+    kernel, stride, dilation, pad, held, size = zip(*axes, strict=True)
+    window = oracle.Window(kernel, stride, dilation, pad)
     q = int8(random, *held, 16 * blocks)
     source, out = put_view(memory, q), reserve_view(memory, *size, blocks)
     shape = {"in_h": held[0], "in_w": held[1], "out_h": size[0], "out_w": size[1], "blocks_out": blocks}
@@ -218,7 +237,8 @@ def test_pool(seed: int, window: Any, held: Any, size: Any, blocks: int, average
     if not average:
         check(memory, encode("POOL", **fields), out, oracle.max_pool(q, window, size))
         return
-    counts = 1 if single else window.kernel[0] * window.kernel[1]
+    single = wants_single and all(len(set(axis_counts(*axis))) == 1 for axis in axes)
+    counts = 1 if single else max(axis_counts(*axes[0])) * max(axis_counts(*axes[1]))
     factors = random.integers(-32768, 32768, (counts, 16 * blocks)).astype(np.int16)
     zero_in, zero_out = int8(random, 16 * blocks), int8(random, 16 * blocks)
     requant, operand = np.zeros(16 * blocks, REQUANT_DTYPE), np.zeros(16 * blocks, OPERAND_DTYPE)
@@ -264,21 +284,25 @@ def test_eltwise(
     offset = int(random.integers(0, 16)) if over_c else 0
     if over_c:
         b = np.broadcast_to(b[:, :, offset : offset + 1], b.shape)
+    second_fields = {
+        "broadcast_b": int(over_c),
+        "b_addr": second.address + offset,
+        "b_row_stride": 0 if over_h else second.row_stride,
+        "b_pixel_stride": 0 if over_w else second.pixel_stride,
+    }
+    if kind == 3:
+        second_fields = {"bias_addr": memory.put(np.array(k, np.int32))}
     instruction = encode(
         "ELTWISE",
         **source.fields("in"),
         **out.fields("out"),
         **stage_fields(memory, stage),
+        **second_fields,
         kind=kind,
-        broadcast_b=int(over_c),
         out_h=size[0],
         out_w=size[1],
         blocks_out=blocks,
-        b_addr=second.address + offset,
-        b_row_stride=0 if over_h else second.row_stride,
-        b_pixel_stride=0 if over_w else second.pixel_stride,
         operand_addr=memory.put(operand),
-        bias_addr=memory.put(np.array(k, np.int32)),
     )
     d = oracle.eltwise(kind, a, np.broadcast_to(b, a.shape), ma, mb, za, zb, k)
     check(memory, instruction, out, stage.apply(d))
@@ -364,6 +388,7 @@ def test_load_fold(seed: int, channels: int, window: Any, held: Any, size: Any, 
     pixels = View(start, row_stride, channels, (*held, channels))
     ddr[pixels.indices()] = image
     border = int8(random, 4)
+    border[channels:] = 0
     out = reserve_view(memory, *size, blocks)
     fields = out.fields("out") | window_fields(window)
     fields |= {

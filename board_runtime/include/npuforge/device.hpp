@@ -45,6 +45,7 @@ struct DeviceProgram {
     std::size_t instruction_count = 0;
     std::size_t pool_size = 0;   ///< bytes of DDR region 1
     std::size_t sram_bytes = 0;  ///< of the arch
+    std::size_t pixel_parallel = 0;  ///< of the arch; 0: not known. No result depends on it
     struct Range {
         std::size_t first = 0;  ///< global instruction index
         std::size_t count = 0;  ///< including HALT
