@@ -1,4 +1,5 @@
-// YoloDecode on the CPU partition: raw YOLOv3 maps to boxes [1, N, 4], scores [1, N], classes [1, N] (op.py has the formulas).
+// YoloDecode on the CPU partition: raw YOLOv3 maps to boxes [1, N, 4], scores [1, N], classes [1, N] (op.py has the
+// formulas).
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -12,17 +13,21 @@ inline void register_yolo_decode(Registry& registry) {
         const std::vector<std::int64_t> strides = node.integers("strides");
         const std::int64_t classes = node.integer("num_classes");
         const std::size_t scales = strides.size();
-        node.check(scales > 0 && !anchors.empty() && anchors.size() % (2 * scales) == 0, "anchors must be width, height pairs, the same number for each stride");
+        node.check(scales > 0 && !anchors.empty() && anchors.size() % (2 * scales) == 0,
+                   "anchors must be width, height pairs, the same number for each stride");
         node.check(classes >= 1, "num_classes must be 1 or more");
         const auto per_scale = static_cast<std::int64_t>(anchors.size() / (2 * scales));
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
-            node.check(args.input_count == scales && args.output_count == 3, "one input for each stride and three outputs are needed");
+            node.check(args.input_count == scales && args.output_count == 3,
+                       "one input for each stride and three outputs are needed");
             std::int64_t count = 0;
             for (std::size_t i = 0; i < scales; ++i) {
                 const Shape& x = args.in(i).shape;
-                if (args.in(i).type != Type::kFloat32 || x.rank != 4 || x.dim[0] != 1 || x.dim[1] != per_scale * (5 + classes))
-                    node.fail("input " + std::to_string(i) + " expected as float32 1x" + std::to_string(per_scale * (5 + classes)) + "xHxW, found " + x.text());
+                if (args.in(i).type != Type::kFloat32 || x.rank != 4 || x.dim[0] != 1 ||
+                    x.dim[1] != per_scale * (5 + classes))
+                    node.fail("input " + std::to_string(i) + " expected as float32 1x" +
+                              std::to_string(per_scale * (5 + classes)) + "xHxW, found " + x.text());
                 count += per_scale * x.dim[2] * x.dim[3];
             }
             for (std::size_t i = 0; i < 3; ++i) args.out(i).type = Type::kFloat32;
@@ -31,7 +36,8 @@ inline void register_yolo_decode(Registry& registry) {
             args.out(2).shape = Shape{1, count};
         };
         kernel.run = [=](const Args& args) {
-            float *boxes = args.out(0).as<float>(), *scores = args.out(1).as<float>(), *labels = args.out(2).as<float>();
+            float *boxes = args.out(0).as<float>(), *scores = args.out(1).as<float>(),
+                  *labels = args.out(2).as<float>();
             for (std::size_t i = 0; i < scales; ++i) {
                 const Shape& x = args.in(i).shape;
                 const std::int64_t map = x.dim[2] * x.dim[3];
@@ -42,7 +48,8 @@ inline void register_yolo_decode(Registry& registry) {
                         const float* anchor = anchors.data() + 2 * (static_cast<std::int64_t>(i) * per_scale + a);
                         const float cx = (sigmoid(t[0]) + static_cast<float>(cell % x.dim[3])) * stride;
                         const float cy = (sigmoid(t[map]) + static_cast<float>(cell / x.dim[3])) * stride;
-                        const float half_w = std::exp(t[2 * map]) * anchor[0] / 2.0f, half_h = std::exp(t[3 * map]) * anchor[1] / 2.0f;
+                        const float half_w = std::exp(t[2 * map]) * anchor[0] / 2.0f,
+                                    half_h = std::exp(t[3 * map]) * anchor[1] / 2.0f;
                         std::int64_t best = 0;
                         for (std::int64_t c = 1; c < classes; ++c)
                             if (t[(5 + c) * map] > t[(5 + best) * map]) best = c;

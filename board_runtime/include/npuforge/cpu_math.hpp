@@ -1,0 +1,236 @@
+// Scalar functions and loop templates shared by CPU operators: unary, binary with broadcasting, strided copies, window
+// sizes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "npuforge/cpu.hpp"
+
+namespace npuforge::cpu {
+
+inline float relu(float x) { return x > 0.0f ? x : (x != x ? x : 0.0f); }
+inline float clip(float x, float low, float high) { return x < low ? low : (x > high ? high : x); }
+inline float leaky_relu(float x, float alpha) { return x < 0.0f ? alpha * x : x; }
+inline float sigmoid(float x) {
+    if (x >= 0.0f) return 1.0f / (1.0f + std::exp(-x));
+    const float e = std::exp(x);
+    return e / (1.0f + e);
+}
+inline float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0f, 1.0f); }
+inline float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+inline float mish(float x) { return x * std::tanh(softplus(x)); }
+inline float gelu(float x) { return 0.5f * x * (1.0f + std::erf(x * 0.70710678118654752f)); }
+inline float gelu_tanh(float x) {
+    return 0.5f * x * (1.0f + std::tanh(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+}
+
+/// A kernel y = f(x) on float32 of any shape.
+template <typename F>
+Kernel unary(const NodeInfo& node, F f) {
+    Kernel kernel;
+    kernel.shape = [node](const Args& args) {
+        node.check(args.has(0) && args.in(0).type == Type::kFloat32, "input 0 must be float32");
+        args.out().type = Type::kFloat32;
+        args.out().shape = args.in(0).shape;
+    };
+    kernel.run = [f](const Args& args) {
+        const float* x = args.in(0).as<float>();
+        float* y = args.out().as<float>();
+        const std::int64_t count = args.in(0).shape.count();
+        for (std::int64_t i = 0; i < count; ++i) y[i] = f(x[i]);
+    };
+    return kernel;
+}
+
+/// Numpy broadcasting of two shapes; fails naming the node.
+inline Shape broadcast(const NodeInfo& node, const Shape& a, const Shape& b) {
+    Shape out;
+    out.rank = std::max(a.rank, b.rank);
+    for (int i = 0; i < out.rank; ++i) {
+        const int ia = i - (out.rank - a.rank), ib = i - (out.rank - b.rank);
+        const std::int64_t da = ia < 0 ? 1 : a.dim[ia], db = ib < 0 ? 1 : b.dim[ib];
+        if (da != db && da != 1 && db != 1) node.fail("shapes " + a.text() + " and " + b.text() + " do not broadcast");
+        out.dim[i] = da == 1 ? db : da;
+    }
+    return out;
+}
+
+/// Element strides of `shape` when broadcast to `out` (0 where repeated).
+inline void broadcast_strides(const Shape& shape, const Shape& out, std::int64_t strides[kMaxRank]) {
+    std::int64_t step = 1;
+    for (int i = out.rank - 1; i >= 0; --i) {
+        const int own = i - (out.rank - shape.rank);
+        strides[i] = own < 0 || shape.dim[own] == 1 ? 0 : step;
+        if (own >= 0) step *= shape.dim[own];
+    }
+}
+
+/// out[i] = f(a, b) over the broadcast shape; the innermost dimension is a plain loop.
+template <typename T, typename R, typename F>
+void broadcast_apply(const T* a, const Shape& shape_a, const T* b, const Shape& shape_b, R* out, const Shape& shape,
+                     F f) {
+    const std::int64_t total = shape.count();
+    if (total == 0) return;
+    if (shape_a == shape && shape_b == shape) {
+        for (std::int64_t i = 0; i < total; ++i) out[i] = f(a[i], b[i]);
+        return;
+    }
+    std::int64_t sa[kMaxRank] = {}, sb[kMaxRank] = {}, index[kMaxRank] = {};
+    broadcast_strides(shape_a, shape, sa);
+    broadcast_strides(shape_b, shape, sb);
+    const int last = shape.rank - 1;
+    const std::int64_t inner = last < 0 ? 1 : shape.dim[last];
+    const std::int64_t step_a = last < 0 ? 0 : sa[last], step_b = last < 0 ? 0 : sb[last];
+    for (std::int64_t done = 0; done < total; done += inner) {
+        if (step_a == 1 && step_b == 1)
+            for (std::int64_t i = 0; i < inner; ++i) out[i] = f(a[i], b[i]);
+        else if (step_a == 1)
+            for (std::int64_t i = 0; i < inner; ++i) out[i] = f(a[i], b[0]);
+        else if (step_b == 1)
+            for (std::int64_t i = 0; i < inner; ++i) out[i] = f(a[0], b[i]);
+        else
+            for (std::int64_t i = 0; i < inner; ++i) out[i] = f(a[0], b[0]);
+        out += inner;
+        for (int d = last - 1; d >= 0; --d) {
+            a += sa[d];
+            b += sb[d];
+            if (++index[d] < shape.dim[d]) break;
+            a -= sa[d] * shape.dim[d];
+            b -= sb[d] * shape.dim[d];
+            index[d] = 0;
+        }
+    }
+}
+
+/// Calls `f` with a value of the C++ type of `type`: float, int64_t, int32_t, uint8_t (also bool), int8_t.
+template <typename F>
+void with_type(Type type, F f) {
+    switch (type) {
+        case Type::kFloat32:
+            return f(float{});
+        case Type::kInt64:
+            return f(std::int64_t{});
+        case Type::kInt32:
+            return f(std::int32_t{});
+        case Type::kBool:
+        case Type::kUint8:
+            return f(std::uint8_t{});
+        case Type::kInt8:
+            return f(std::int8_t{});
+    }
+}
+
+/// Calls `f` with a float, int64_t or int32_t; fails naming the node for other types.
+template <typename F>
+void with_number(const NodeInfo& node, Type type, F f) {
+    switch (type) {
+        case Type::kFloat32:
+            return f(float{});
+        case Type::kInt64:
+            return f(std::int64_t{});
+        case Type::kInt32:
+            return f(std::int32_t{});
+        default:
+            node.fail(std::string("type ") + type_name(type) + " is not supported; expected float32, int64 or int32");
+    }
+}
+
+/// A kernel with two broadcast inputs of one number type; `boolean`: the result is bool.
+template <typename F>
+Kernel binary(const NodeInfo& node, F f, bool boolean = false) {
+    Kernel kernel;
+    kernel.shape = [node, boolean](const Args& args) {
+        node.check(args.has(0) && args.has(1), "two inputs are needed");
+        if (args.in(0).type != args.in(1).type)
+            node.fail(std::string("input types differ: ") + type_name(args.in(0).type) + ", " +
+                      type_name(args.in(1).type));
+        with_number(node, args.in(0).type, [](auto) {});
+        args.out().type = boolean ? Type::kBool : args.in(0).type;
+        args.out().shape = broadcast(node, args.in(0).shape, args.in(1).shape);
+    };
+    kernel.run = [node, f, boolean](const Args& args) {
+        const Tensor &a = args.in(0), &b = args.in(1);
+        Tensor& y = args.out();
+        with_number(node, a.type, [&](auto zero) {
+            using T = decltype(zero);
+            if (boolean)
+                broadcast_apply(a.as<T>(), a.shape, b.as<T>(), b.shape, y.as<std::uint8_t>(), y.shape,
+                                [&f](T p, T q) { return static_cast<std::uint8_t>(f(p, q)); });
+            else
+                broadcast_apply(a.as<T>(), a.shape, b.as<T>(), b.shape, y.as<T>(), y.shape,
+                                [&f](T p, T q) { return static_cast<T>(f(p, q)); });
+        });
+    };
+    return kernel;
+}
+
+/// Copies `shape` elements of `item` bytes from strided (element strides, may be 0 or negative) to contiguous memory.
+inline void gather_strided(const std::uint8_t* from, const std::int64_t* strides, const Shape& shape, std::uint8_t* to,
+                           std::size_t item) {
+    const std::int64_t total = shape.count();
+    if (total == 0) return;
+    const int last = shape.rank - 1;
+    const std::int64_t inner = last < 0 ? 1 : shape.dim[last];
+    const std::int64_t step = last < 0 ? 0 : strides[last];
+    const auto bytes = static_cast<std::int64_t>(item);
+    std::int64_t index[kMaxRank] = {};
+    for (std::int64_t done = 0; done < total; done += inner) {
+        if (step == 1) {
+            std::memcpy(to, from, static_cast<std::size_t>(inner) * item);
+        } else if (item == 4) {
+            for (std::int64_t i = 0; i < inner; ++i) std::memcpy(to + 4 * i, from + i * step * 4, 4);
+        } else {
+            for (std::int64_t i = 0; i < inner; ++i) std::memcpy(to + bytes * i, from + i * step * bytes, item);
+        }
+        to += inner * bytes;
+        for (int d = last - 1; d >= 0; --d) {
+            from += strides[d] * bytes;
+            if (++index[d] < shape.dim[d]) break;
+            from -= strides[d] * shape.dim[d] * bytes;
+            index[d] = 0;
+        }
+    }
+}
+
+/// A kernel that gives input 0 another shape: no bytes move. `reshape` computes the shape.
+template <typename F>
+Kernel view(F reshape) {
+    Kernel kernel;
+    kernel.alias = true;
+    kernel.shape = [reshape](const Args& args) {
+        args.out().type = args.in(0).type;
+        args.out().shape = reshape(args);
+    };
+    kernel.run = [](const Args&) {};
+    return kernel;
+}
+
+/// Sliding-window geometry of one spatial axis.
+struct Window {
+    std::int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
+    std::int64_t reach() const { return (kernel - 1) * dilation + 1; }
+};
+
+/// ONNX rules for `auto_pad`, `pads` and `ceil_mode`; sets pads and `out`.
+inline void resolve_window(const NodeInfo& node, Window& w, const std::string& auto_pad, bool ceil_mode) {
+    node.check(w.stride > 0 && w.dilation > 0 && w.kernel > 0, "strides, dilations and kernel must be positive");
+    if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
+        w.out = (w.in + w.stride - 1) / w.stride;
+        const std::int64_t total = std::max<std::int64_t>(0, (w.out - 1) * w.stride + w.reach() - w.in);
+        w.pad_begin = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
+        w.pad_end = total - w.pad_begin;
+        return;
+    }
+    if (auto_pad == "VALID") w.pad_begin = w.pad_end = 0;
+    const std::int64_t span = w.in + w.pad_begin + w.pad_end - w.reach();
+    node.check(span >= 0, "the window is larger than the padded input");
+    w.out = (ceil_mode ? (span + w.stride - 1) / w.stride : span / w.stride) + 1;
+    if (ceil_mode && (w.out - 1) * w.stride >= w.in + w.pad_begin)
+        --w.out;  // a window must start inside the input or its left border
+}
+
+}  // namespace npuforge::cpu

@@ -1,0 +1,13 @@
+// Neg on the CPU partition: y = -x.
+#pragma once
+
+#include "npuforge/cpu.hpp"
+#include "npuforge/cpu_math.hpp"
+
+namespace npuforge::cpu {
+
+inline void register_neg(Registry& registry) {
+    registry.add("Neg", [](const NodeInfo& node) { return unary(node, [](float x) { return -x; }); });
+}
+
+}  // namespace npuforge::cpu

@@ -1,0 +1,13 @@
+// Sub on the CPU partition: y = a - b with broadcasting.
+#pragma once
+
+#include "npuforge/cpu.hpp"
+#include "npuforge/cpu_math.hpp"
+
+namespace npuforge::cpu {
+
+inline void register_sub(Registry& registry) {
+    registry.add("Sub", [](const NodeInfo& node) { return binary(node, [](auto p, auto q) { return p - q; }); });
+}
+
+}  // namespace npuforge::cpu
