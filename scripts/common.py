@@ -64,3 +64,9 @@ def parse_shapes(values: list[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"--shape {value}: expected NAME=1x3x416x416 with positive whole numbers")
         shapes[name] = shape
     return shapes
+
+
+def show_notices(notices: list[str]) -> None:
+    """Notices on standard error, one line each."""
+    for notice in notices:
+        print(f"notice: {' '.join(notice.split())}", file=sys.stderr)
