@@ -1,0 +1,376 @@
+// Owns the translation of a program at load (see plan.hpp).
+#include "plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "check.hpp"
+#include "records.hpp"
+#include "refuse.hpp"
+#include "tracker.hpp"
+
+namespace npuforge::sim {
+
+int Task::begin(int chunk) const {
+    const long raw = static_cast<long>(step->units) * chunk / chunks;
+    return static_cast<int>(raw / step->granularity * step->granularity);
+}
+
+namespace {
+
+using generic::Origin;
+
+// Any operation on the portable engine, one output row per unit.
+template <class Op, void (*kRun)(const Op&, const Origin&, const Memory&, int, int)>
+class GenericStep : public Step {
+  public:
+    GenericStep(const Op& op, const Origin& origin) : op_(op), origin_(origin) { units = op.out_h; }
+    void run(const Memory& memory, std::uint8_t*, int begin, int end) const override {
+        kRun(op_, origin_, memory, begin, end);
+    }
+
+  private:
+    Op op_;
+    Origin origin_;
+};
+
+// Token counters of all engine pairs, walked in program order.
+class Tokens {
+  public:
+    void step(std::size_t index, const std::uint32_t* words) {
+        const std::uint32_t opcode = isa::opcode_of(words);
+        const int self = isa::engine_of(opcode);
+        for (int e = 0; e < 4; ++e) {
+            if ((isa::pop_of(words) >> e & 1) == 0) continue;
+            if (count_[e][self] == 0)
+                refuse(index, isa::opcode_name(opcode), "pop",
+                       "waits for engine " + std::to_string(e) + ", which has given no token before it");
+            --count_[e][self];
+        }
+        for (int e = 0; e < 4; ++e) {
+            if ((isa::push_of(words) >> e & 1) == 0) continue;
+            if (++count_[self][e] > 0xffff)
+                refuse(index, isa::opcode_name(opcode), "push",
+                       "expected at most 65535 waiting tokens for engine " + std::to_string(e) + ", found more");
+        }
+    }
+
+  private:
+    std::array<std::array<int, 4>, 4> count_{};  // [from][to]
+};
+
+class Translator {
+  public:
+    Translator(const DeviceProgram& program, Level level, int threads, Plan& plan)
+        : program_(program),
+          level_(level),
+          threads_(threads),
+          plan_(plan),
+          tracker_(program.image, program.sram_bytes, plan.owned),
+          limits_{program.image_size, program.pool_size, program.sram_bytes},
+          engine_(level == Level::kAvx512 ? &avx512_engine()
+                  : level == Level::kAvx2 ? &avx2_engine()
+                                          : nullptr) {}
+
+    PartitionPlan partition(const DeviceProgram::Range& range) {
+        PartitionPlan result;
+        tracker_.reset();
+        Tokens tokens;
+        for (std::size_t i = range.first; i < range.first + range.count; ++i) {
+            const std::uint32_t* words = program_.instructions + i * isa::INSTRUCTION_WORDS;
+            const Operation operation = decode(words, i, limits_);
+            origin_ = {i, isa::opcode_name(isa::opcode_of(words))};
+            tokens.step(i, words);
+            const bool last = i + 1 == range.first + range.count;
+            if (std::holds_alternative<HaltOp>(operation) != last)
+                refuse(i, origin_.opcode, "opcode",
+                       last ? "expected HALT at the end of the partition, found another"
+                            : "expected HALT only at the end of the partition");
+            if (last) break;
+            auto step = std::visit([this](const auto& op) { return this->translate(op); }, operation);
+            step->instruction = i;
+            check_overlap(*step, operation);
+            for (const View& view : step->reads) {
+                if (view.space == Space::kSram && tracker_.reads_unwritten(view)) result.clear_sram = true;
+            }
+            const auto* transfer = std::get_if<TransferOp>(&operation);
+            if (transfer != nullptr && transfer->from_space == Space::kImage) {
+                step->loads_image = true;
+                tracker_.write_image(*transfer);
+            } else {
+                for (const View& view : step->writes) {
+                    if (view.space == Space::kSram) tracker_.write_computed(view);
+                }
+            }
+            plan_.scratch_bytes = std::max(plan_.scratch_bytes, step->scratch_bytes);
+            result.steps.push_back(std::move(step));
+        }
+        schedule(result);
+        return result;
+    }
+
+  private:
+    std::unique_ptr<Step> translate(const HaltOp&) { return nullptr; }
+
+    std::unique_ptr<Step> translate(const TransferOp& op) {
+        auto step = make_transfer(op);
+        step->reads.push_back(op.from.view(op.from_space, op.rows, op.cols, op.chunk));
+        step->writes.push_back(op.to.view(op.to_space, op.rows, op.cols, op.chunk));
+        return step;
+    }
+
+    std::unique_ptr<Step> translate(const FoldOp& op) {
+        auto step = make_fold(op, limits_.of(op.from_space));
+        step->reads.push_back({op.from_space, op.address, static_cast<std::uint64_t>(op.in_h), 1, op.row_stride, 0,
+                               static_cast<std::uint64_t>(op.in_w) * op.channels});
+        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks));
+        return step;
+    }
+
+    std::unique_ptr<Step> translate(const ConvOp& op) {
+        begin_parameters();
+        constants_.weight = parameter(op.weight_address, op.weight_bytes());
+        constants_.bias = parameter(op.bias_address, 64 * static_cast<std::size_t>(op.blocks_out));
+        constants_.pad = parameter(op.pad_address, 16 * static_cast<std::size_t>(op.blocks_in));
+        stage(op.stage, op.blocks_out);
+        std::unique_ptr<Step> step;
+        if (all_constant_ && engine_ != nullptr) {
+            step = op.depthwise ? engine_->depthwise(op, constants_, cache_) : engine_->conv(op, constants_, cache_);
+        }
+        if (!step) {
+            step = std::make_unique<GenericStep<ConvOp, generic::conv>>(op, origin_);
+            step->cost = 2.0 * op.weight_bytes() * op.out_h * op.out_w;
+            add_parameters(*step);
+        }
+        step->reads.push_back(op.in.view(Space::kSram, op.in_h, op.in_w, 16 * op.blocks_in));
+        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks_out));
+        return step;
+    }
+
+    std::unique_ptr<Step> translate(const PoolOp& op) {
+        begin_parameters();
+        const std::size_t lanes = 16 * static_cast<std::size_t>(op.blocks);
+        if (op.average) {
+            const Window& w = op.window;
+            int counts = 1;
+            if (!op.single) {
+                int rows = 0, cols = 0;
+                for (int y = 0; y < op.out_h; ++y)
+                    rows =
+                        std::max(rows, valid_taps(y, w.stride_h, w.pad_top, w.kernel_h, w.dilation_h, op.in_h).count());
+                for (int x = 0; x < op.out_w; ++x)
+                    cols = std::max(cols,
+                                    valid_taps(x, w.stride_w, w.pad_left, w.kernel_w, w.dilation_w, op.in_w).count());
+                counts = rows * cols;
+            }
+            constants_.weight = parameter(op.weight_address, 2 * lanes * counts);
+            constants_.requant = parameter(op.requant_address, lanes * isa::RequantRecord::BYTES);
+            constants_.operand = parameter(op.operand_address, lanes * isa::OperandRecord::BYTES);
+            if (constants_.operand != nullptr) {
+                for (std::size_t lane = 0; lane < lanes; ++lane) checked_operand(origin_, constants_.operand, lane);
+            }
+        }
+        std::unique_ptr<Step> step;
+        if (all_constant_ && engine_ != nullptr) step = engine_->pool(op, constants_, cache_);
+        if (!step) {
+            step = std::make_unique<GenericStep<PoolOp, generic::pool>>(op, origin_);
+            step->cost = 1.0 * lanes * op.out_h * op.out_w * op.window.kernel_h * op.window.kernel_w;
+            add_parameters(*step);
+        }
+        step->reads.push_back(op.in.view(Space::kSram, op.in_h, op.in_w, lanes));
+        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, lanes));
+        return step;
+    }
+
+    std::unique_ptr<Step> translate(const EltwiseOp& op) {
+        begin_parameters();
+        const std::size_t lanes = 16 * static_cast<std::size_t>(op.blocks);
+        constants_.operand = parameter(op.operand_address, lanes * isa::OperandRecord::BYTES);
+        if (constants_.operand != nullptr) {
+            for (std::size_t lane = 0; lane < lanes; ++lane) checked_operand(origin_, constants_.operand, lane);
+        }
+        const bool affine = op.kind == isa::EltwiseKind::AFFINE;
+        if (affine) constants_.bias = parameter(op.bias_address, 4 * lanes);
+        stage(op.stage, op.blocks);
+        std::unique_ptr<Step> step;
+        if (all_constant_ && engine_ != nullptr) step = engine_->eltwise(op, constants_, cache_);
+        if (!step) {
+            step = std::make_unique<GenericStep<EltwiseOp, generic::eltwise>>(op, origin_);
+            step->cost = 10.0 * lanes * op.out_h * op.out_w;
+            add_parameters(*step);
+        }
+        step->reads.push_back(op.a.view(Space::kSram, op.out_h, op.out_w, lanes));
+        if (!affine) step->reads.push_back(op.b.view(Space::kSram, op.out_h, op.out_w, op.broadcast_b ? 1 : lanes));
+        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, lanes));
+        return step;
+    }
+
+    std::unique_ptr<Step> translate(const ResizeOp& op) {
+        begin_parameters();
+        constants_.rows = parameter(op.row_table_address, op.out_h * isa::ResizeRecord::BYTES);
+        constants_.cols = parameter(op.col_table_address, op.out_w * isa::ResizeRecord::BYTES);
+        for (int y = 0; constants_.rows != nullptr && y < op.out_h; ++y)
+            checked_resize(origin_, "row_table_addr", constants_.rows, y, op.in_h);
+        for (int x = 0; constants_.cols != nullptr && x < op.out_w; ++x)
+            checked_resize(origin_, "col_table_addr", constants_.cols, x, op.in_w);
+        std::unique_ptr<Step> step;
+        if (all_constant_ && engine_ != nullptr) step = engine_->resize(op, constants_, cache_);
+        if (!step) {
+            step = std::make_unique<GenericStep<ResizeOp, generic::resize>>(op, origin_);
+            step->cost = 64.0 * op.blocks * op.out_h * op.out_w;
+            add_parameters(*step);
+        }
+        step->reads.push_back(op.in.view(Space::kSram, op.in_h, op.in_w, 16 * op.blocks));
+        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks));
+        return step;
+    }
+
+    void begin_parameters() {
+        constants_ = Constants{};
+        parameter_views_.clear();
+        all_constant_ = true;
+    }
+    const std::uint8_t* parameter(std::uint32_t address, std::size_t bytes) {
+        parameter_views_.push_back({Space::kSram, address, 1, 1, 0, 0, bytes});
+        const std::uint8_t* data = tracker_.constant(address, bytes, constants_.key);
+        all_constant_ = all_constant_ && data != nullptr;
+        return data;
+    }
+    void stage(const StageOp& op, int blocks) {
+        const std::size_t lanes = 16 * static_cast<std::size_t>(blocks);
+        constants_.requant = parameter(op.requant_address, lanes * isa::RequantRecord::BYTES);
+        if (constants_.requant != nullptr) {
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                checked_requant(origin_, op.kind, constants_.requant, lane);
+        }
+        if (op.kind == isa::Stage::TABLE) constants_.table = parameter(op.table_address, 2 * 257);
+    }
+    // The portable engines read parameters during the run.
+    void add_parameters(Step& step) const {
+        step.reads.insert(step.reads.end(), parameter_views_.begin(), parameter_views_.end());
+    }
+
+    // An output may share bytes with an input only where each byte is read before it is written, whatever the order of
+    // pixels.
+    void check_overlap(Step& step, const Operation& operation) {
+        for (const View& out : step.writes) {
+            if (out.overlaps_itself()) step.granularity = step.units;  // one after another
+            for (const View& in : step.reads) {
+                if (!may_overlap(in, out)) continue;
+                const bool same = in.address == out.address && in.length == out.length &&
+                                  (in.rows == 1 || in.row_stride == out.row_stride) &&
+                                  (in.cols == 1 || in.col_stride == out.col_stride) && in.rows == out.rows &&
+                                  in.cols == out.cols;
+                const bool pixelwise =
+                    std::holds_alternative<EltwiseOp>(operation) || std::holds_alternative<TransferOp>(operation);
+                if (same && pixelwise && !out.overlaps_itself()) continue;
+                if (share_bytes(in, out))
+                    refuse(
+                        origin_.index, origin_.opcode, "out_addr",
+                        "expected an output apart from the inputs, found one that overwrites bytes still to be read");
+            }
+        }
+    }
+
+    // Exact, by marking; only for the few pairs that strides cannot tell apart.
+    bool share_bytes(const View& in, const View& out) {
+        marks_.assign(limits_.of(in.space), 0);
+        for (std::uint64_t r = 0; r < in.rows; ++r)
+            for (std::uint64_t c = 0; c < in.cols; ++c)
+                std::fill_n(
+                    marks_.begin() + static_cast<std::ptrdiff_t>(in.address + r * in.row_stride + c * in.col_stride),
+                    in.length, std::uint8_t{1});
+        for (std::uint64_t r = 0; r < out.rows; ++r) {
+            for (std::uint64_t c = 0; c < out.cols; ++c) {
+                const auto first =
+                    marks_.begin() + static_cast<std::ptrdiff_t>(out.address + r * out.row_stride + c * out.col_stride);
+                if (std::find(first, first + static_cast<std::ptrdiff_t>(out.length), 1) !=
+                    first + static_cast<std::ptrdiff_t>(out.length))
+                    return true;
+            }
+        }
+        return false;
+    }
+
+    static bool conflicts(const Step& earlier, const Step& later) {
+        const auto any = [](const std::vector<View>& a, const std::vector<View>& b) {
+            for (const View& x : a)
+                for (const View& y : b)
+                    if (may_overlap(x, y)) return true;
+            return false;
+        };
+        return any(earlier.writes, later.reads) || any(earlier.reads, later.writes) ||
+               any(earlier.writes, later.writes);
+    }
+
+    void schedule(PartitionPlan& plan) const {
+        // A LOAD of image bytes is needed only if some step reads them from on-chip memory.
+        for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+            const Step& step = *plan.steps[i];
+            bool needed = !step.loads_image;
+            for (std::size_t j = i + 1; j < plan.steps.size() && !needed; ++j) {
+                for (const View& read : plan.steps[j]->reads) needed = needed || may_overlap(step.writes[0], read);
+            }
+            add(plan.traced, step, static_cast<int>(plan.traced.tasks.size()) - 1);
+            if (!needed) continue;
+            int wait_for = static_cast<int>(plan.fast.tasks.size()) - 1;
+            while (wait_for >= 0 && !conflicts(*plan.fast.tasks[static_cast<std::size_t>(wait_for)].step, step))
+                --wait_for;
+            add(plan.fast, step, wait_for);
+        }
+    }
+
+    // Cheap steps stay whole: handing a piece to another thread costs about a microsecond.
+    void add(Schedule& schedule, const Step& step, int wait_for) const {
+        constexpr double kWholeCycles = 4000, kChunkCycles = 20000;
+        Task task;
+        task.step = &step;
+        task.wait_for = wait_for;
+        task.first_ticket = schedule.tickets;
+        if (threads_ > 1 && step.cost > kWholeCycles) {
+            const int wanted = std::max(threads_, static_cast<int>(std::min(step.cost / kChunkCycles, 8.0 * threads_)));
+            const int most = (step.units + step.granularity - 1) / step.granularity;
+            task.chunks = std::max(1, std::min(wanted, most));
+        }
+        schedule.tickets += task.chunks;
+        schedule.tasks.push_back(task);
+    }
+
+    const DeviceProgram& program_;
+    Level level_;
+    int threads_;
+    Plan& plan_;
+    Tracker tracker_;
+    Limits limits_;
+    const Engine* engine_;
+    PackCache cache_;
+    Origin origin_;
+    Constants constants_;
+    std::vector<View> parameter_views_;
+    bool all_constant_ = true;
+    std::vector<std::uint8_t> marks_;
+};
+
+}  // namespace
+
+Plan make_plan(const DeviceProgram& program, Level level, int threads) {
+    Plan plan;
+    Translator translator(program, level, threads, plan);
+    std::size_t next = 0;
+    for (const DeviceProgram::Range& range : program.partitions) {
+        if (range.first != next || range.count == 0 || range.count > program.instruction_count - range.first)
+            throw FormatError("instructions: expected partitions that follow each other from instruction " +
+                              std::to_string(next) + " to " + std::to_string(program.instruction_count) +
+                              ", found one at " + std::to_string(range.first) + " with " + std::to_string(range.count));
+        plan.partitions.push_back(translator.partition(range));
+        next = range.first + range.count;
+    }
+    if (next != program.instruction_count)
+        throw FormatError("instructions: expected all " + std::to_string(program.instruction_count) +
+                          " in partitions, found " + std::to_string(next));
+    return plan;
+}
+
+}  // namespace npuforge::sim

@@ -1,0 +1,47 @@
+// Owns the translation of a program at load: checks, constant tracking, preparation of steps, dependencies, division of
+// work.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "npuforge/device.hpp"
+#include "npuforge/sim.hpp"
+#include "step.hpp"
+
+namespace npuforge::sim {
+
+/// One step in execution order.
+struct Task {
+    const Step* step = nullptr;
+    int chunks = 1;
+    int first_ticket = 0;  ///< tickets count all chunks of all tasks in order
+    int wait_for = -1;     ///< tasks 0..wait_for must be complete before any chunk starts; -1: none
+    int begin(int chunk) const;
+    int end(int chunk) const { return chunk + 1 == chunks ? step->units : begin(chunk + 1); }
+};
+
+struct Schedule {
+    std::vector<Task> tasks;
+    int tickets = 0;
+};
+
+/// One NPU partition, ready to run.
+struct PartitionPlan {
+    std::vector<std::unique_ptr<Step>> steps;  ///< in program order
+    Schedule fast;                             ///< without loads whose bytes are prepared
+    Schedule traced;                           ///< all steps, strictly one after another
+    bool clear_sram = false;                   ///< it reads on-chip bytes that it never wrote
+};
+
+struct Plan {
+    std::vector<PartitionPlan> partitions;
+    std::vector<std::shared_ptr<const void>> owned;  ///< assembled parameter bytes
+    std::size_t scratch_bytes = 0;                   ///< per thread, largest of all steps
+};
+
+/// InstructionError names index and field of the first illegal instruction.
+Plan make_plan(const DeviceProgram& program, Level level, int threads);
+
+}  // namespace npuforge::sim
