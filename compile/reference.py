@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
 from npuforge.compile.steps.import_onnx import prepare_model
-from npuforge.compile.steps.infer import CUSTOM_ACTIVATIONS, find_operator
+from npuforge.compile.steps.infer import custom_activation, find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, make_node, operator_name, split_operator, value_info
 from npuforge.hw_kernels.activations import apply_activation
 
@@ -106,8 +106,8 @@ class OnnxRunner:
         operator = find_operator(node.op)
         if operator is not None:
             found = operator.reference(node, [v.astype(np.float64) if v.dtype.kind == "f" else v for v in inputs])
-        elif node.op in CUSTOM_ACTIVATIONS:
-            found = [apply_activation(inputs[0].astype(np.float64), Activation(CUSTOM_ACTIVATIONS[node.op]))]
+        elif (kind := custom_activation(node.op)) is not None:
+            found = [apply_activation(inputs[0].astype(np.float64), Activation(kind))]
         else:
             raise UnsupportedError(
                 f"node '{node.name}': no operator '{node.op}' is known; install the package that registers it"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Node
-from npuforge.compile.steps.infer import CUSTOM_ACTIVATIONS
+from npuforge.compile.steps.infer import custom_activation
 from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor, merged_sources
 
 ACTIVATION = "Activation"
@@ -358,7 +358,7 @@ _SINGLE: dict[str, Callable[[Editor, Node], Activation | None]] = {
 
 def _single(editor: Editor, node: Node) -> Match | None:
     """One ONNX operator, or a custom one that is an activation."""
-    kind = CUSTOM_ACTIVATIONS.get(node.op)
+    kind = custom_activation(node.op)
     if kind is not None:
         return Match(node.inputs[0], Activation(kind), [node])
     if node.op in ("Max", "Min") and len(node.inputs) == 2 and editor.constant(node.inputs[0]) is not None:

@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.infer import propagate
-from npuforge.compile.steps.onnx_file import read_model
+from npuforge.compile.steps.onnx_file import check_model, read_model
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.compile.steps.opset import upgrade
 from npuforge.compile.steps.rewrite import Editor
@@ -65,6 +65,7 @@ def prepare_model(source: str | Path | onnx.ModelProto, shapes: Shapes | None = 
     if isinstance(source, onnx.ModelProto):
         model = onnx.ModelProto()
         model.CopyFrom(source)
+        check_model(source.graph.name or "model", model)
     else:
         model = read_model(Path(source))
     _name_nodes(model)

@@ -12,20 +12,25 @@ from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedErr
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.onnx_nodes import infer_node, run_node, split_operator
 from npuforge.hw_kernels import operator as operators
+from npuforge.hw_kernels.activations import CURVES
 
 FOLD_LIMIT = 1 << 26  # elements: a larger constant is not written out
-CUSTOM_ACTIVATIONS = {
-    "com.example::CustomGELU": "CustomGELU",
-    "com.example::ClipSigmoid": "ClipSigmoid",
-    "npuforge::ClipSigmoid": "ClipSigmoid",
-}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+
+
+def custom_activation(op: str) -> str | None:
+    """The activation kind of a custom operator that the kit fuses (`com.example::CustomGELU`), None for any other."""
+    domain, op_type = split_operator(op)
+    affine = operators.find("Affine")
+    return op_type if domain and op_type in CURVES and affine is not None and op in affine.onnx else None
 
 
 def find_operator(op: str) -> operators.Op | None:
     """The registered operator called `op`, in the kit's vocabulary or by its ONNX name."""
     found = operators.find(op)
-    return found or next((o for o in operators.registry().values() if op in o.onnx), None)
+    if found is None and custom_activation(op) is None:
+        return next((o for o in operators.registry().values() if op in o.onnx), None)
+    return found
 
 
 def propagate(graph: Graph) -> None:
@@ -105,7 +110,7 @@ def _infer(graph: Graph, node: Node) -> None:
 
 def _infer_custom(graph: Graph, node: Node) -> None:
     operator = find_operator(node.op)
-    if operator is None and node.op in CUSTOM_ACTIVATIONS:
+    if operator is None and custom_activation(node.op) is not None:
         graph.tensors[node.outputs[0]] = TensorInfo(node.outputs[0], graph.tensors[node.inputs[0]].shape)
         return
     if operator is None:

@@ -1,0 +1,285 @@
+"""The import step: every kind of bad file is one typed line that names what was found and the remedy; names, shapes and custom operators are kept."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxslim
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from npuforge.compile.ir.errors import ModelError, NpuforgeError, QuantisationError, UnsupportedError, UsageError
+from npuforge.compile.steps.fold import fold
+from npuforge.compile.steps.fuse import fuse
+from npuforge.compile.steps.import_onnx import SimplifierWarning, import_model, import_onnx
+from npuforge.compile.steps.verify import verify
+
+CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+
+
+@pytest.fixture
+def small(build, weights):
+    """One convolution."""
+    return build([("Conv", ["x", "w"], ["y"], CONV, "conv")], constants={"w": weights(6, 4, 3, 3)})
+
+
+def refused(error: type[NpuforgeError], path: Path, *parts: str, shapes=None) -> None:
+    with pytest.raises(error) as caught:
+        import_model(path, shapes)
+    text = str(caught.value)
+    assert "\n" not in text
+    for part in parts:
+        assert part in text, text
+
+
+def test_missing_file(tmp_path):
+    refused(UsageError, tmp_path / "none.onnx", "none.onnx", "no such file")
+
+
+def test_directory(tmp_path):
+    refused(UsageError, tmp_path, "is a directory")
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"", ["empty"]),
+        (b"<!DOCTYPE html><html><body>404</body></html>", ["HTML", "raw file"]),
+        (b"\n\n  <HTML lang=en>", ["HTML"]),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", ["Git LFS", "git lfs pull"]),
+        (b"PK\x03\x04rest of a zip", ["zip", "torch.onnx.export"]),
+        (b"hello world, this is no model at all", ["not an ONNX model"]),
+        (bytes(range(256)) * 4, ["not an ONNX model"]),
+        (b"\x08\x08", ["holds no graph"]),
+    ],
+    ids=["empty", "html", "html without doctype", "lfs", "zip", "text", "noise", "no graph"],
+)
+def test_not_a_model(tmp_path, content, parts):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(content)
+    refused(ModelError, path, str(path), *parts)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9, 0.999])
+def test_truncated(tmp_path, small, keep):
+    data = small.SerializeToString()
+    path = tmp_path / "net.onnx"
+    path.write_bytes(data[: int(len(data) * keep)])
+    refused(ModelError, path, "truncated", str(int(len(data) * keep)), "download or export it again")
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_external_data(tmp_path, small, damage):
+    path = tmp_path / "net.onnx"
+    onnx.save(small, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    verify(import_model(path), "import")
+    data = tmp_path / "weights.bin"
+    if damage == "missing":
+        data.unlink()
+        refused(ModelError, path, "'w'", "weights.bin", "missing")
+    else:
+        data.write_bytes(data.read_bytes()[:-4])
+        refused(ModelError, path, "'w'", "weights.bin", str(data.stat().st_size))
+
+
+def test_invalid_model(tmp_path, small):
+    small.graph.node[0].input[0] = "nowhere"
+    path = tmp_path / "net.onnx"
+    path.write_bytes(small.SerializeToString())
+    refused(ModelError, path, "not a valid ONNX model", "nowhere")
+
+
+def test_invalid_model_in_memory(small):
+    small.graph.node[0].input[0] = "nowhere"
+    with pytest.raises(ModelError, match="nowhere"):
+        import_onnx(small)
+
+
+def test_channels_that_do_not_fit(build, weights):
+    model = build([("Conv", ["x", "w"], ["y"], CONV, "conv")], constants={"w": weights(6, 4, 3, 3)})
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+    with pytest.raises(NpuforgeError, match="conv"):
+        graph = import_onnx(model).graph
+        verify(fuse(fold(graph)), "fuse")
+
+
+def test_old_operator_set(build):
+    model = build([("Relu", ["x"], ["y"], {})], opset=6)
+    with pytest.raises(ModelError, match="operator set 6 is older than 7"):
+        import_onnx(model)
+
+
+# ---- shapes
+@pytest.fixture
+def dynamic(tmp_path, build, weights):
+    """A file whose batch, height and width are dynamic."""
+    model = build([("Conv", ["x", "w"], ["y"], CONV)], shape=("N", 4, "H", "W"), constants={"w": weights(6, 4, 3, 3)})
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_dynamic_shape_without_option(dynamic):
+    refused(UsageError, dynamic, "'x'", "Nx4xHxW", "--shape x:1x4x320x320")
+
+
+def test_dynamic_shape_with_option(dynamic):
+    graph = import_model(dynamic, {"x": (1, 4, 10, 12)})
+    assert graph.tensors["x"].shape == (1, 4, 10, 12) and graph.tensors["y"].shape == (1, 6, 10, 12)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "parts"),
+    [
+        ({"z": (1, 4, 8, 8)}, ["'z'", "its inputs: x"]),
+        ({"x": (4, 8, 8)}, ["3 dimensions", "Nx4xHxW"]),
+        ({"x": (1, 5, 8, 8)}, ["dimension 1", "fixes it at 4"]),
+        ({"x": (1, 4, 0, 8)}, ["positive"]),
+    ],
+)
+def test_wrong_shape_option(dynamic, shapes, parts):
+    refused(UsageError, dynamic, *parts, shapes=shapes)
+
+
+def test_shape_that_depends_on_data(build):
+    model = build([("NonZero", ["x"], ["i"], {}, "find"), ("Cast", ["i"], ["y"], {"to": 1})])
+    with pytest.raises(UnsupportedError, match=r"'find'.*depends on the data"):
+        import_onnx(model)
+
+
+def test_initialisers_listed_as_inputs(small):
+    small.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, (6, 4, 3, 3)))
+    graph = import_onnx(small).graph
+    assert graph.inputs == ["x"] and "w" in graph.constants
+
+
+# ---- names
+def test_unnamed_and_repeated_nodes(small, weights):
+    del small.graph.node[:]
+    small.graph.node.extend(
+        [
+            helper.make_node("Conv", ["x", "w"], ["a"], **CONV),
+            helper.make_node("Relu", ["a"], ["b"], name="same"),
+            helper.make_node("Abs", ["b"], ["c"], name="same"),
+            helper.make_node("Abs", ["c"], ["y"], name=""),
+        ]
+    )
+    graph = import_onnx(small).graph
+    assert [n.name for n in graph.nodes] == ["Conv_0", "same", "same_2", "Abs_3"]
+    assert all(n.sources == [n.name] for n in graph.nodes)
+
+
+def test_generated_name_avoids_a_given_one(small):
+    del small.graph.node[:]
+    small.graph.node.extend(
+        [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Abs", ["a"], ["y"], name="Relu_0")]
+    )
+    assert [n.name for n in import_onnx(small).graph.nodes] == ["Relu_0_2", "Relu_0"]
+
+
+# ---- operators
+def test_unknown_custom_operator(build):
+    model = build([("Strange", ["x"], ["y"], {}, "odd", "org.nobody")], domains=["org.nobody"])
+    with pytest.raises(UnsupportedError, match=r"'odd'.*org.nobody::Strange.*npuforge\.ops"):
+        import_onnx(model)
+
+
+def test_custom_operator_keeps_domain_and_attributes(build):
+    model = build([("CustomGELU", ["x"], ["y"], {}, "gelu", "com.example")], domains=["com.example"])
+    imported = import_onnx(model)
+    assert imported.warnings == []
+    assert imported.graph.nodes[0].op == "com.example::CustomGELU" and imported.graph.tensors["y"].shape == (1, 4, 8, 8)
+
+
+def test_control_flow(build):
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["o"])],
+        "b",
+        [],
+        [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)],
+    )
+    reduced = helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0)
+    less = helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL)
+    choose = helper.make_node("If", ["c"], ["y"], name="choose", then_branch=branch, else_branch=branch)
+    model = build([("Identity", ["x"], ["y"], {})])
+    del model.graph.node[:]
+    model.graph.node.extend([reduced, less, choose])
+    with pytest.raises(UnsupportedError, match=r"'choose'.*sub-graph"):
+        import_onnx(model)
+
+
+def test_constant_output(build):
+    model = build(
+        [("Identity", ["c"], ["y"], {}), ("Relu", ["x"], ["z"], {})],
+        constants={"c": np.ones(3, np.float32)},
+        outputs=["y", "z"],
+    )
+    with pytest.raises(UnsupportedError, match=r"'y' is constant"):
+        import_onnx(model)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite(small, bad):
+    value = numpy_helper.to_array(small.graph.initializer[0]).copy()
+    value[1, 2, 0, 0] = bad
+    small.graph.initializer[0].CopyFrom(numpy_helper.from_array(value, "w"))
+    with pytest.raises(QuantisationError, match=r"'conv'.*1 of 216 weights"):
+        fuse(fold(import_onnx(small).graph))
+
+
+def test_weights_that_are_computed(build):
+    model = build(
+        [("Conv", ["x", "v"], ["y"], {"kernel_shape": [8, 8]}, "conv")], inputs={"x": (1, 4, 8, 8), "v": (6, 4, 8, 8)}
+    )
+    with pytest.raises(UnsupportedError, match=r"'conv'.*constant weights"):
+        fuse(fold(import_onnx(model).graph))
+
+
+def test_one_dimensional_convolution(build, weights):
+    model = build([("Conv", ["x", "w"], ["y"], {}, "conv")], shape=(1, 4, 9), constants={"w": weights(6, 4, 3)})
+    with pytest.raises(UnsupportedError, match=r"'conv'.*3 dimensions.*expected 4"):
+        fuse(fold(import_onnx(model).graph))
+
+
+# ---- the simplifier
+@pytest.mark.parametrize("failure", [RuntimeError("broken"), SystemExit(2)])
+def test_simplifier_failure_is_reported(monkeypatch, tmp_path, small, failure):
+    def fail(*_, **__):
+        raise failure
+
+    monkeypatch.setattr(onnxslim, "slim", fail)
+    imported = import_onnx(small)
+    assert len(imported.warnings) == 1 and isinstance(imported.warnings[0], SimplifierWarning)
+    assert [n.op for n in imported.graph.nodes] == ["Conv"]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(small.SerializeToString())
+    with pytest.warns(SimplifierWarning, match="onnxslim failed"):
+        import_model(path)
+
+
+def test_simplifier_that_loses_a_custom_node_is_not_used(monkeypatch, build):
+    model = build([("CustomGELU", ["x"], ["y"], {}, "gelu", "com.example")], domains=["com.example"])
+
+    def lose(copy, **_):
+        del copy.graph.node[:]
+        return copy
+
+    monkeypatch.setattr(onnxslim, "slim", lose)
+    imported = import_onnx(model)
+    assert "gelu" in str(imported.warnings[0]) and [n.name for n in imported.graph.nodes] == ["gelu"]
+
+
+def test_simplifier_raises_no_warning_on_real_use(small, tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(small.SerializeToString())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        import_model(path)
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_softmax_before_operator_set_13(same, build, axis):
+    same(build([("Softmax", ["x"], ["y"], {"axis": axis})], shape=(1, 4, 3, 5), opset=11))
