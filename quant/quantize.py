@@ -17,7 +17,7 @@ from npuforge.quant.regions import Region, activation_inputs, channel_sources
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
 
 MODES = ("fine", "pow2")
-DEFAULT_ALPHA = 0.75
+PRE_ACTIVATION_MAX = 1024.0  # 16 bits with the fewest fraction bits of a table stage
 
 
 def tensor_statistics(statistics: Statistics, tensor: str, node: str) -> TensorStatistics:
@@ -153,6 +153,10 @@ def _quantize_fine(
             out.largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
         qgraph.params[node.name], qgraph.quant[output] = layer(node, graph, qgraph.quant, out)
         qgraph.notes[node.name] = f"alpha={alphas[output]:g}"
+        if is_curve(node.activation) and out.largest_pre >= PRE_ACTIVATION_MAX:
+            qgraph.notes[node.name] += (
+                f", pre-activation clipped at {PRE_ACTIVATION_MAX:g} (calibrated {out.largest_pre:g})"
+            )
     return qgraph
 
 
