@@ -50,11 +50,11 @@ def fitting_fix_point(low: float, high: float) -> int:
     return FIX_POINT_MIN
 
 
-def least_error_fix_point(values: np.ndarray, counts: np.ndarray, start: int) -> int:
-    """The fix point from `start` to start + 4 with the least squared error over weighted values."""
+def least_error_fix_point(values: np.ndarray, counts: np.ndarray, start: int, lowest: int = -128) -> int:
+    """The fix point from `start` to start + 4 with the least squared error over weighted values, integers from `lowest` to 127."""
     errors = []
     for fix in range(start, start + 5):
-        rebuilt = np.clip(round_half_up(values * 2.0**fix), -128, 127) * 2.0**-fix
+        rebuilt = np.clip(round_half_up(values * 2.0**fix), lowest, 127) * 2.0**-fix
         errors.append(float((counts * (values - rebuilt) ** 2).sum()))
     return start + int(np.argmin(errors))
 
@@ -176,7 +176,8 @@ def output_stage(node: Node, unit: int, fix: int, channels: int, largest_pre: fl
 def convolution(node: Node, graph: Graph, fix_in: int, fix_out: int, largest_pre: float) -> ConvParams:
     """Weights under one fix point (least squared error), int8 bias with its own."""
     weight, bias = layers.convolution_weight(node, graph)
-    fix_weight = least_error_fix_point(weight, np.ones(1), fitting_fix_point(float(weight.min()), float(weight.max())))
+    start = fitting_fix_point(0.0, float(np.abs(weight).max(initial=0.0)))
+    fix_weight = least_error_fix_point(weight, np.ones(1), start, lowest=-127)
     # The accumulator's unit must be within reach of the output's: M = 2^k, k <= 14 (6 with a slope).
     fix_weight = max(fix_weight, fix_out - fix_in - (LEFT_SHIFT_MAX - SLOPE_BITS))
     fix_bias = fitting_fix_point(float(bias.min(initial=0.0)), float(bias.max(initial=0.0)))

@@ -41,7 +41,7 @@ def test_convolution_worked_by_hand() -> None:
     b.graph.constants["c.weight"][:] = np.array([0.75, -1.0], np.float32).reshape(1, 2, 1, 1)
     b.graph.constants["c.bias"][:] = 2.5
     params = pow2.convolution(b.graph.nodes[0], b.finish("c"), 4, 3, 0.0)
-    # -1.0 fits at fix point 7 (-128 is outside +-127 but the error there, 1/128 once, beats nothing: 0.75 and -1 are exact at 6)
+    # weights go to +-127: -1 needs fix point 6, where both are exact
     assert params.weight.ravel().tolist() == [48, -64]
     # bias: 2.5*2^5 = 80 fits, 2^6 gives 160; unit 4 + 6 = 10: stored as 80 << 5
     assert params.bias.tolist() == [80 << 5]
