@@ -91,12 +91,12 @@ class IntegerExecutor:
         return quantise(value, quant)
 
     def run(self, feeds: Arrays | np.ndarray, wanted: Iterable[str] | None = None) -> Arrays:
-        """int8 tensors of the NPU nodes (`wanted` names, or all) from the network's inputs; stops after the last one needed."""
+        """int8 tensors of the NPU nodes (`wanted` names, or all) from the network's inputs; CPU nodes run only where an NPU node needs them."""
         graph = self.qgraph.graph
         given = feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds}
         integers = {n: self.quantise_input(n, v) for n, v in given.items() if n in self.qgraph.quant}
         floats = {n: v for n, v in given.items() if n not in self.qgraph.quant}
-        self._walk(integers, floats, graph.nodes)
+        self._walk(integers, floats)
         if wanted is None:
             return integers
         return {name: integers[name] for name in wanted}
@@ -107,7 +107,9 @@ class IntegerExecutor:
         given = feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds}
         integers = {n: self.quantise_input(n, v) for n, v in given.items() if n in self.qgraph.quant}
         floats = {n: v for n, v in given.items() if n not in self.qgraph.quant}
-        self._walk(integers, floats, graph.nodes)
+        waiting = self._walk(integers, floats)
+        if waiting:
+            self._run_cpu(waiting, integers, floats)
         return {n: self._float(n, integers, floats) for n in (wanted if wanted is not None else graph.outputs)}
 
     def _float(self, name: str, integers: Arrays, floats: Arrays) -> np.ndarray:
@@ -115,9 +117,10 @@ class IntegerExecutor:
             floats[name] = dequantise(integers[name], self.qgraph.quant[name])
         return floats[name]
 
-    def _walk(self, integers: Arrays, floats: Arrays, nodes: list[Node]) -> None:
+    def _walk(self, integers: Arrays, floats: Arrays) -> list[Node]:
+        """Runs all NPU nodes and the CPU nodes they need; returns the CPU nodes still to run."""
         waiting: list[Node] = []
-        for node in nodes:
+        for node in self.qgraph.graph.nodes:
             if node.name in self._npu:
                 needed = [t for t in node.inputs if t not in self.qgraph.graph.constants]
                 if waiting and any(t in w.outputs for w in waiting for t in needed):
@@ -129,8 +132,7 @@ class IntegerExecutor:
                 integers[node.outputs[0]] = operator.get(node).integer(node, [integers[t] for t in needed], self.qgraph)
             else:
                 waiting.append(node)
-        if waiting:
-            self._run_cpu(waiting, integers, floats)
+        return waiting
 
     def _run_cpu(self, nodes: list[Node], integers: Arrays, floats: Arrays) -> None:
         graph = self.qgraph.graph
