@@ -1,0 +1,186 @@
+"""Synthesis lint of hw_kernels/hls: no construct that an HLS tool refuses, and the source compiles as each tool would preprocess it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from npuforge.hw_kernels.isa.generate import header_text
+
+ROOT = Path(__file__).resolve().parents[2]
+HLS = ROOT / "hw_kernels" / "hls"
+SOURCES = sorted(p for p in HLS.iterdir() if p.suffix in (".hpp", ".cpp"))
+PORT = "npu_port.hpp"
+FORBIDDEN = {
+    "dynamic memory": r"\b(new|delete|malloc|calloc|realloc|free|alloca)\b",
+    "standard library": r"\bstd\s*::",
+    "virtual call": r"\b(virtual|override|dynamic_cast|typeid)\b",
+    "exception": r"\b(throw|try|catch)\b",
+    "unbounded loop": r"\b(while|do|goto)\b",
+    "block copy": r"\b(memcpy|memmove|memset)\b",
+    "floating point": r"\b(float|double|sqrt|exp|expf|log|pow|sin|cos|tanh)\b",
+    "include": r"#\s*include\s*<",
+    "raw pragma": r"#\s*pragma\s+(?!once)|\b_Pragma\b",
+    "input or output": r"\b(printf|fprintf|cout|cerr)\b",
+    "lambda or function pointer": r"\[\s*[&=]?\s*\]\s*\(|\(\s*\*\s*\w+\s*\)\s*\(",
+}
+
+
+def bare(text: str) -> str:
+    """Source without comments and string literals."""
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+    text = re.sub(r"//[^\n]*", "", text)
+    return re.sub(r'"(\\.|[^"\\])*"', '""', re.sub(r'(#\s*include\s*)"[^"]*"', r"\1", text))
+
+
+def findings(text: str) -> list[str]:
+    return [name for name, pattern in FORBIDDEN.items() if re.search(pattern, bare(text))]
+
+
+def unbounded_loops(text: str) -> list[str]:
+    """`for` heads without a relational condition."""
+    heads = re.findall(r"\bfor\s*\(([^;]*;[^;]*;[^{]*)\)\s*\{?", bare(text))
+    return [head for head in heads if not re.search(r"[<>]", head.split(";")[1])]
+
+
+def calls(text: str) -> dict[str, set[str]]:
+    """Function -> functions of the folder that its body names."""
+    source = bare(text)
+    bodies: dict[str, str] = {}
+    for match in re.finditer(r"\b(\w+)\s*\(([^;{}]*)\)\s*(const\s*)?\{", source):
+        name = match[1]
+        if name in ("if", "for", "switch"):
+            continue
+        depth, end = 1, match.end()
+        while depth and end < len(source):
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            end += 1
+        bodies[name] = bodies.get(name, "") + source[match.end() : end]
+    return {
+        name: {n for n in re.findall(r"\b(\w+)\s*(?:<[^<>;]*>)?\s*\(", body) if n in bodies}
+        for name, body in bodies.items()
+    }
+
+
+def recursion(graph: dict[str, set[str]]) -> list[str]:
+    """Functions that reach themselves."""
+    found = []
+    for start in graph:
+        seen: set[str] = set()
+        pending = list(graph[start])
+        while pending:
+            name = pending.pop()
+            if name not in seen:
+                seen.add(name)
+                pending += graph[name]
+        if start in seen:
+            found.append(start)
+    return found
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.name != PORT], ids=lambda p: p.name)
+def test_no_forbidden_construct(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert findings(text) == []
+    assert unbounded_loops(text) == []
+
+
+def test_only_the_port_header_names_tools() -> None:
+    for path in SOURCES:
+        if path.name != PORT:
+            assert not re.search(
+                r"__SYNTHESIS__|__VITIS|__BAMBU__|ap_int|hls_stream", bare(path.read_text(encoding="utf-8"))
+            ), path.name
+
+
+def test_no_recursion() -> None:
+    graph = calls("\n".join(p.read_text(encoding="utf-8") for p in SOURCES))
+    assert "conv_block" in graph["conv_engine"] and "mac_array" in graph["accumulate_tile"], (
+        "the call graph is not read right"
+    )
+    assert recursion(graph) == []
+
+
+def test_every_header_says_what_it_owns_and_stays_short() -> None:
+    for path in SOURCES:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith("// ") and len(lines) <= 400, path.name
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("int* p = new int[4];", "dynamic memory"),
+        ("std::vector<int> v;", "standard library"),
+        ("struct A { virtual void f(); };", "virtual call"),
+        ("throw 1;", "exception"),
+        ("while (true) {}", "unbounded loop"),
+        ("memcpy(a, b, 4);", "block copy"),
+        ("float x;", "floating point"),
+        ("#include <vector>", "include"),
+        ("#pragma HLS unroll", "raw pragma"),
+    ],
+)
+def test_the_lint_can_fail(text: str, finding: str) -> None:
+    assert finding in findings(text)
+    assert findings("// " + text.replace("\n", " ")) == []
+
+
+def test_the_recursion_and_loop_lints_can_fail() -> None:
+    assert sorted(
+        recursion(calls("int f(int n) { return g(n); } int g(int n) { return f(n - 1); } int h() { return f(1); }"))
+    ) == ["f", "g"]
+    assert unbounded_loops("for (;;) {}") and unbounded_loops("for (int i = 0; i; ++i) {}")
+    assert unbounded_loops("for (int i = 0; i < 4; ++i) {}") == []
+
+
+@pytest.mark.parametrize(
+    ("compiler", "flags"),
+    [
+        ("g++", ["-Werror"]),
+        ("clang++", ["-Werror"]),
+        ("g++", ["-D__SYNTHESIS__", "-D__VITIS_HLS__", "-Wno-unknown-pragmas", "-Werror"]),
+        ("clang++", ["-D__BAMBU__", "-Wno-unknown-pragmas", "-Wno-pass-failed", "-Werror"]),
+        ("g++", ["-DNPU_PIXEL_PARALLEL=2", "-DNPU_SRAM_BYTES=524288", "-Werror"]),
+    ],
+    ids=["g++", "clang++", "vitis-branch", "bambu-branch", "nf-b1024"],
+)
+def test_compiles_without_the_cpp_library(compiler: str, flags: list[str], tmp_path: Path) -> None:
+    """No C++ header, no exceptions, no RTTI, no variable-length arrays; warnings are errors. The Vitis and bambu branches are preprocessed and
+    parsed by plain compilers: that finds faults in the macros, not in what the tools accept."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    (tmp_path / "npu_isa.hpp").write_text(header_text(), encoding="utf-8")
+    base = ["-std=c++17", "-Wall", "-Wextra", "-Wvla", "-fno-exceptions", "-fno-rtti", "-nostdinc++", "-fsyntax-only"]
+    for source in HLS.glob("*.cpp"):
+        subprocess.run([compiler, *base, *flags, "-I", str(tmp_path), "-I", str(HLS), str(source)], check=True)
+
+
+def test_synthesis_pragmas_reach_the_vitis_branch(tmp_path: Path) -> None:
+    """The macros expand to the pragmas that the engines rely on."""
+    (tmp_path / "npu_isa.hpp").write_text(header_text(), encoding="utf-8")
+    command = [
+        "g++",
+        "-E",
+        "-D__SYNTHESIS__",
+        "-D__VITIS_HLS__",
+        "-I",
+        str(tmp_path),
+        "-I",
+        str(HLS),
+        str(HLS / "npu_top.cpp"),
+    ]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for pragma in (
+        r"HLS pipeline II=1",
+        r"HLS unroll",
+        r"HLS array_partition variable=acc dim=2 complete",
+        r"HLS interface mode=m_axi port=bin bundle=gmem0",
+        r"HLS interface mode=m_axi port=pool bundle=gmem1",
+        r"HLS interface mode=s_axilite port=return",
+    ):
+        assert re.search(rf"#pragma {pragma}", text), pragma
