@@ -1,0 +1,385 @@
+"""Step `lanes`: which lane of which storage every channel of every NPU tensor lies in; rewrites what cannot be a view into layers that move bytes.
+
+Convolutions absorb any lane map of their input. Depthwise, pooling, resize and affine keep it. Element-wise operands share one map. A concat's
+inputs are views into one storage at whole blocks where that is legal, else copied. ChannelGather is a change of map, or a 1x1 convolution with
+0/1 weights where a consumer cannot take the map. Convolutions on an image read it folded (`fold.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npuforge.compile.ir.errors import VerifyError
+from npuforge.compile.ir.graph import Node
+from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams, QGraph
+from npuforge.compile.steps.fold_image import ImageView, fold_convolution
+from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Place, Storage
+from npuforge.hw_kernels.arch import LANES, Arch
+from npuforge.hw_kernels.dsl.tile import LaneMap
+from npuforge.hw_kernels.ops.channel_gather.program import permutation
+from npuforge.hw_kernels.ops.space_to_depth.program import as_convolution
+from npuforge.hw_kernels.windows import Window as Attributes
+
+KEEPERS = ("MaxPool", "AveragePool", "Resize", "Affine")
+PAIRS = ("Add", "Sub", "Mul")
+
+
+@dataclass
+class _Alias:
+    """A tensor that is some channels of another: `lanes` of the root's map, one per channel."""
+
+    root: str
+    lanes: np.ndarray
+
+
+@dataclass
+class _Joined:
+    """A concat: its parts lie side by side in one storage. `position`: number of layers before it."""
+
+    output: str
+    parts: list[str]
+    position: int
+
+
+class _Partition:
+    """Works through the nodes of one partition in order."""
+
+    def __init__(self, qgraph: QGraph, arch: Arch, index: int, places: dict[str, Place]) -> None:
+        self.qgraph, self.arch = qgraph, arch
+        self.graph = qgraph.graph
+        self.part = self.graph.partitions[index]
+        self.index = index
+        self.places = places
+        self.layers: list[Layer] = []
+        self.maps: dict[str, LaneMap] = {}  # roots only
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.aliases: dict[str, _Alias] = {}
+        self.images: dict[str, ImageView] = {}
+        self.joined: list[_Joined] = []
+        self.compact: dict[str, str] = {}  # tensor -> the tensor that holds it with a map of its own
+        self.moved_names: dict[str, str] = {}
+        self.shared: set[str] = set()  # inputs whose blocks hold other channels, perhaps
+        self.zeros: dict[str, np.ndarray] = {}
+        self.node_of = {n.name: n for n in self.graph.nodes}
+
+    # ---- tensors ---------------------------------------------------------------------------------------------------
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """ONNX shape, also of tensors made here."""
+        return self.graph.tensors[self.moved_names.get(tensor, tensor)].shape
+
+    def _new_root(self, tensor: str, lanes: LaneMap, size: tuple[int, int]) -> None:
+        self.maps[tensor], self.sizes[tensor] = lanes, size
+
+    def _channels(self, tensor: str) -> int:
+        return int(self.shape(tensor)[1])
+
+    def _view(self, tensor: str) -> tuple[str, int, LaneMap]:
+        """Root, first block and map of a tensor."""
+        alias = self.aliases.get(tensor)
+        if alias is None:
+            return tensor, 0, self.maps[tensor]
+        first = int(alias.lanes.min()) // LANES
+        blocks = int(alias.lanes.max()) // LANES + 1 - first
+        return alias.root, first, LaneMap(alias.lanes - first * LANES, blocks)
+
+    def _is_clean(self, tensor: str) -> bool:
+        """No lane of the tensor's blocks belongs to another channel."""
+        root, first, lanes = self._view(tensor)
+        if root == tensor:
+            return tensor not in self.shared
+        own = self.maps[root].lanes
+        inside = own[(own >= first * LANES) & (own < (first + lanes.blocks) * LANES)]
+        return len(inside) == len(lanes.lanes)
+
+    def _usable(self, tensor: str) -> str:
+        """A tensor with these bytes that is in lanes (not an image) and shares no block with other channels."""
+        if tensor in self.images:
+            tensor = self._in_lanes(tensor)
+        return tensor if self._is_clean(tensor) else self._compacted(tensor)
+
+    def _in_lanes(self, tensor: str) -> str:
+        """A tensor with these bytes that is in lanes."""
+        if tensor in self.images:
+            return self._realise_image(tensor)
+        return self.compact.get(tensor, tensor)
+
+    def _compacted(self, tensor: str, lanes: LaneMap | None = None) -> str:
+        """The tensor moved into lanes of its own by a 1x1 convolution."""
+        key = tensor if lanes is None else f"{tensor}@{lanes.blocks}:{lanes.lanes.tolist()}"
+        if key not in self.compact:
+            name = f"{tensor}#lanes{len(self.compact)}"
+            self.moved_names[name] = self.moved_names.get(tensor, tensor)
+            producer = self.graph.producer(self.moved_names[name])
+            channels = self._channels(tensor)
+            label = producer.name if producer else tensor
+            node, params = permutation(
+                f"{label}#lanes",
+                tensor,
+                name,
+                list(range(channels)),
+                channels,
+                np.zeros(channels, np.int64),
+                producer.sources if producer else [],
+            )
+            self._emit(node, params, [tensor], name, lanes or LaneMap.identity(channels))
+            self.compact[key] = name
+        return self.compact[key]
+
+    def _emit(self, node: Node, params: NodeParams, inputs: list[str], output: str, lanes: LaneMap) -> Layer:
+        size = (int(self.shape(output)[2]), int(self.shape(output)[3]))
+        layer = Layer(node, params, inputs, output, size)
+        self.layers.append(layer)
+        self._new_root(output, lanes, size)
+        return layer
+
+    # ---- nodes -----------------------------------------------------------------------------------------------------
+    def run(self) -> Lowered:
+        """All nodes, then storages."""
+        for tensor in self.part.inputs:
+            self._input(tensor)
+        for name in self.part.nodes:
+            self._node(self.node_of[name])
+        for tensor in self.part.outputs:
+            self._output(tensor)
+        self._assign()
+        layers = [y for y in self.layers if y.output in self.maps]
+        return Lowered(self.index, layers, list(self.part.inputs), list(self.part.outputs))
+
+    def _input(self, tensor: str) -> None:
+        _, channels, height, width = self.shape(tensor)
+        known = self.places.get(tensor)
+        if tensor in self.graph.inputs and channels <= 4:
+            if known is None:
+                self.places[tensor] = Place(
+                    Storage(tensor, height, width, 1, tight=channels), 0, LaneMap(np.arange(channels), 1)
+                )
+            self.images[tensor] = ImageView.whole(tensor, height, width, channels)
+        elif known is not None:  # made by an earlier partition: its storage holds other tensors too, perhaps
+            self._new_root(tensor, known.map, (height, width))
+            if not known.map.same(LaneMap.identity(channels)):
+                self.shared.add(tensor)
+        else:
+            self._new_root(tensor, LaneMap.identity(channels), (height, width))
+
+    def _output(self, tensor: str) -> None:
+        """Border tensors must exist in lanes."""
+        if tensor in self.images and tensor not in self.part.inputs:
+            self.aliases[tensor] = self.aliases[self._realise_image(tensor)]
+
+    def _node(self, node: Node) -> None:
+        handler = {"Concat": self._concat, "ChannelGather": self._gather, "SpaceToDepth": self._space_to_depth}.get(
+            node.op
+        )
+        if handler is not None:
+            handler(node)
+        elif node.op in ("Conv", "ConvTranspose"):
+            self._convolution(node)
+        elif node.op in PAIRS:
+            self._pair(node)
+        elif node.op in KEEPERS:
+            x = self._usable(node.inputs[0])
+            self._emit(node, self._params(node), [x], node.outputs[0], self._view(x)[2])
+        else:
+            raise VerifyError(f"lanes: node {node.name}: operator {node.op} was placed on the NPU, but has no lowering")
+
+    def _params(self, node: Node) -> NodeParams:
+        if node.name not in self.qgraph.params:
+            if node.op in ("MaxPool", "Resize"):
+                return MoveParams()
+            raise VerifyError(f"lanes: node {node.name} ({node.op}) has no quantised parameters")
+        return self.qgraph.params[node.name]
+
+    def _concat(self, node: Node) -> None:
+        output = node.outputs[0]
+        parts = [self._usable(t) for t in node.inputs]
+        if len(parts) == 1:
+            root, first, lanes = self._view(parts[0])
+            self.aliases[output] = _Alias(root, lanes.lanes + first * LANES)
+            return
+        parts = [t if t not in self.aliases else self._compacted(t) for t in parts]
+        joined, start = [], 0
+        for part in parts:
+            joined.append(self.maps[part].lanes + start * LANES)
+            start += self.maps[part].blocks
+        self._new_root(
+            output, LaneMap(np.concatenate(joined), start), (int(self.shape(output)[2]), int(self.shape(output)[3]))
+        )
+        self.joined.append(_Joined(output, parts, len(self.layers)))
+
+    def _gather(self, node: Node) -> None:
+        x, output = node.inputs[0], node.outputs[0]
+        indices = np.asarray(node.attrs["indices"], np.int64)
+        plain = bool((indices >= 0).all()) and len(np.unique(indices)) == len(indices)
+        if plain and x in self.images:
+            self.images[output] = self.images[x].gathered(indices)
+            return
+        x = self._in_lanes(x)
+        root, first, lanes = self._view(x)
+        if plain:
+            self.aliases[output] = _Alias(root, lanes.lanes[indices] + first * LANES)
+            return
+        zeros = self.qgraph.quant[output].zero_point
+        moved, params = permutation(node.name, x, output, list(indices), self._channels(x), zeros, node.sources)
+        self._emit(moved, params, [x], output, LaneMap.identity(len(indices)))
+
+    def _space_to_depth(self, node: Node) -> None:
+        x, output, block = node.inputs[0], node.outputs[0], int(node.attrs["blocksize"])
+        if x in self.images and self.images[x].block == 1 and self.images[x].channels * block * block <= 4 * LANES:
+            self.images[output] = self.images[x].folded(block)
+            return
+        x = self._in_lanes(x)
+        moved, params = as_convolution(node, self._channels(x))
+        self._emit(moved, params, [x], output, LaneMap.identity(len(params.bias)))
+
+    def _realise_image(self, tensor: str) -> str:
+        """The image, or what was folded or picked from it, as a feature map: one LOAD_FOLD layer, lanes picked by an alias."""
+        view = self.images[tensor]
+        key = f"{view.image}#image{view.block}"
+        if key not in self.maps:
+            lanes = view.block * view.block * view.image_channels
+            node = Node(
+                key, "SpaceToDepth", [view.image], [key], {"blocksize": view.block}, sources=[view.image], device="NPU"
+            )
+            size = (view.height // view.block, view.width // view.block)
+            self.layers.append(Layer(node, MoveParams(), [view.image], key, size))
+            self._new_root(key, LaneMap.identity(lanes), size)
+            self.moved_names[key] = view.image
+        name = f"{tensor}#inlanes"
+        self.aliases[name], self.moved_names[name] = _Alias(key, view.lanes), tensor
+        return name
+
+    def _convolution(self, node: Node) -> None:
+        x, output = node.inputs[0], node.outputs[0]
+        params = self._params(node)
+        assert isinstance(params, ConvParams)
+        group = Attributes.of(node).group
+        outputs = params.weight.shape[0]
+        if node.op == "Conv" and group == outputs == self._channels(x):
+            x = self._usable(x)
+            self._emit(node, params, [x], output, self._view(x)[2]).macs = self._macs(node, params)
+            return
+        lanes = LaneMap.identity(outputs)
+        if node.op == "Conv" and x in self.images:
+            folded = fold_convolution(
+                node, params, self.images[x], (int(self.shape(output)[2]), int(self.shape(output)[3])), self.arch
+            )
+            if folded is not None:
+                new_node, new_params, fold = folded
+                layer = self._emit(new_node, new_params, [self.images[x].image], output, lanes)
+                layer.fold, layer.macs = fold, self._macs(node, params)
+                return
+        x = self._in_lanes(x)
+        if x in self.aliases and not self._absorb_is_cheaper(node, params, x, output):
+            x = self._compacted(x)
+        self._emit(node, params, [x], output, lanes).macs = self._macs(node, params)
+
+    def _macs(self, node: Node, params: ConvParams) -> int:
+        size = self.shape(node.inputs[0] if node.op == "ConvTranspose" else node.outputs[0])
+        return int(params.weight.size) * int(size[2]) * int(size[3])
+
+    def _absorb_is_cheaper(self, node: Node, params: ConvParams, x: str, output: str) -> bool:
+        """Reading a scattered input against moving it first: block products of the array."""
+        outputs, kernel_h, kernel_w, _ = params.weight.shape
+        span = self._view(x)[2].blocks
+        dense = -(-self._channels(x) // LANES)
+        out_pixels = int(self.shape(output)[2] * self.shape(output)[3])
+        if node.op == "ConvTranspose":
+            out_pixels = int(self.shape(x)[2] * self.shape(x)[3])
+        saved = (span - dense) * kernel_h * kernel_w * -(-outputs // LANES) * out_pixels
+        return saved <= span * dense * int(self.shape(x)[2] * self.shape(x)[3])
+
+    def _pair(self, node: Node) -> None:
+        a, output = self._usable(node.inputs[0]), node.outputs[0]
+        lanes = self._view(a)[2]
+        b = node.inputs[1]
+        if self._channels(b) == 1 != self._channels(a):
+            b = self._in_lanes(b)
+        else:
+            b = self._usable(b)
+            if not self._view(b)[2].same(lanes):
+                b = self._compacted(b, lanes)
+        self._emit(node, self._params(node), [a, b], output, lanes)
+
+    # ---- storages --------------------------------------------------------------------------------------------------
+    def _assign(self) -> None:
+        """Concats from the outermost inwards, then a storage for every root left."""
+        placed: dict[str, tuple[Storage, int]] = {}
+        fixed = {t for t in self.part.inputs if t in self.maps}
+        for tensor in fixed:
+            if tensor in self.places:
+                placed[tensor] = (self.places[tensor].storage, self.places[tensor].first_block)
+        produced = {y.output for y in self.layers} | {j.output for j in self.joined}
+        for join in reversed(self.joined):
+            if join.output not in placed:
+                height, width = self.sizes[join.output]
+                placed[join.output] = (Storage(join.output, height, width, self.maps[join.output].blocks), 0)
+            storage, block = placed[join.output]
+            copies: list[Layer] = []
+            for number, part in enumerate(join.parts):
+                if part in placed or part in fixed or part not in produced:
+                    name = f"{join.output}#part{number}"
+                    self.moved_names[name] = self.moved_names.get(part, part)
+                    producer = self.graph.producer(join.output)
+                    sources = producer.sources if producer else []
+                    node = Node(
+                        f"{producer.name if producer else join.output}#copy{number}",
+                        "Concat",
+                        [part],
+                        [name],
+                        {"axis": 1},
+                        sources=sources,
+                    )
+                    copies.append(Layer(node, MoveParams(), [part], name, self.sizes[part]))
+                    self._new_root(name, self.maps[part], self.sizes[part])
+                    placed[name] = (storage, block)
+                else:
+                    placed[part] = (storage, block)
+                block += self.maps[part].blocks
+            self.layers[join.position : join.position] = copies
+        for tensor, lanes in self.maps.items():
+            if tensor not in placed:
+                height, width = self.sizes[tensor]
+                placed[tensor] = (Storage(tensor, height, width, lanes.blocks), 0)
+            self.places[tensor] = Place(placed[tensor][0], placed[tensor][1], lanes)
+        for tensor in self.aliases:
+            root, first, lanes = self._view(tensor)
+            base = self.places[root]
+            self.places[tensor] = Place(base.storage, base.first_block + first, lanes)
+
+
+def run(qgraph: QGraph, arch: Arch) -> LaneResult:
+    """The step."""
+    result = LaneResult(qgraph, arch, [])
+    for index, part in enumerate(qgraph.graph.partitions):
+        if part.device != "NPU":
+            continue
+        worker = _Partition(qgraph, arch, index, result.places)
+        result.partitions.append(worker.run())
+        result.moved_names |= worker.moved_names
+    number = 0
+    for lowered in result.partitions:
+        for layer in lowered.layers:
+            layer.id = f"L{number:04d}"
+            number += 1
+    return result
+
+
+def verify(result: LaneResult) -> None:
+    """Every operand and output has a place; lanes are distinct and inside their storage; operands that must share a map do."""
+    for lowered in result.partitions:
+        for layer in lowered.layers:
+            for tensor in (*layer.inputs, layer.output):
+                place = result.places.get(tensor)
+                if place is None:
+                    raise VerifyError(f"lanes: node {layer.name}: tensor {tensor} has no place")
+                lanes, storage = place.map.lanes, place.storage
+                if len(np.unique(lanes)) != len(lanes) or lanes.min() < 0 or lanes.max() >= place.map.blocks * LANES:
+                    raise VerifyError(
+                        f"lanes: node {layer.name}: tensor {tensor}: two channels in one lane, or a lane outside its blocks"
+                    )
+                if not storage.tight and place.first_block + place.map.blocks > storage.blocks:
+                    raise VerifyError(
+                        f"lanes: node {layer.name}: tensor {tensor} reaches outside storage {storage.name}"
+                    )

@@ -1,0 +1,138 @@
+"""What the back-end steps hand to each other: storages, places, layers (lanes → tile → plan_memory → generate). Owns no decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.compile.ir.quantization import NodeParams, QGraph
+from npuforge.hw_kernels.arch import ADDRESS_ALIGNMENT, BLOCK_BYTES, Arch
+from npuforge.hw_kernels.dsl.tile import LaneMap, Window
+
+
+def align(value: int, to: int = ADDRESS_ALIGNMENT) -> int:
+    """`value` rounded up."""
+    return -(-value // to) * to
+
+
+@dataclass(eq=False)
+class Storage:
+    """Memory of one feature map, or of several as views (concat). `tight` > 0: an image of so many bytes a pixel instead of lanes."""
+
+    name: str
+    height: int
+    width: int
+    blocks: int
+    tight: int = 0
+
+    @property
+    def pixel_stride(self) -> int:
+        """Bytes from pixel to pixel."""
+        return self.tight or self.blocks * BLOCK_BYTES
+
+    @property
+    def row_stride(self) -> int:
+        """Bytes from row to row."""
+        return self.width * self.pixel_stride
+
+    @property
+    def size(self) -> int:
+        """Bytes, aligned."""
+        return align(self.height * self.row_stride)
+
+
+@dataclass
+class Place:
+    """Where a tensor lies: channel blocks of a storage, and its lanes counted from the first of them."""
+
+    storage: Storage
+    first_block: int
+    map: LaneMap
+
+
+@dataclass
+class Fold:
+    """Operand 0 of a first layer: an image folded by LOAD_FOLD into a map of height x width pixels, `blocks` blocks."""
+
+    image: str
+    window: Window
+    height: int
+    width: int
+    blocks: int
+    pad_bytes: np.ndarray
+
+
+@dataclass(eq=False)
+class Layer:
+    """One operator application to execute, its parameters, and the tensors it works on."""
+
+    node: Node
+    params: NodeParams
+    inputs: list[str]
+    output: str
+    out_size: tuple[int, int]
+    fold: Fold | None = None
+    macs: int = 0
+    id: str = ""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+
+@dataclass
+class Lowered:
+    """One NPU partition after the lane step."""
+
+    index: int  # of the partition in the graph
+    layers: list[Layer]
+    inputs: list[str]
+    outputs: list[str]
+
+
+@dataclass
+class LaneResult:
+    """All NPU partitions; where every tensor lies."""
+
+    qgraph: QGraph
+    arch: Arch
+    partitions: list[Lowered]
+    places: dict[str, Place] = field(default_factory=dict)
+    moved_names: dict[str, str] = field(default_factory=dict)  # tensors made by this step -> the tensor they hold
+
+    def to_json(self) -> dict[str, Any]:
+        """For --dump-steps."""
+        return {
+            "partitions": [
+                {
+                    "index": p.index,
+                    "inputs": p.inputs,
+                    "outputs": p.outputs,
+                    "layers": [
+                        {
+                            "id": y.id,
+                            "name": y.name,
+                            "op": y.node.op,
+                            "inputs": y.inputs,
+                            "output": y.output,
+                            "folded": bool(y.fold),
+                        }
+                        for y in p.layers
+                    ],
+                }
+                for p in self.partitions
+            ],
+            "tensors": {
+                name: {
+                    "storage": p.storage.name,
+                    "first_block": p.first_block,
+                    "blocks": p.map.blocks,
+                    "lanes": p.map.lanes.tolist(),
+                }
+                for name, p in self.places.items()
+            },
+        }

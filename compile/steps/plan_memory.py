@@ -1,0 +1,192 @@
+"""Step `plan_memory`: offsets of buffers with live ranges, in SRAM and in the DDR pool. `allocate` is the one allocator for both.
+
+Buffers are placed one after the other at the lowest offset where they fit between those they share time with. The order decides the result: several
+orders are tried, then the best is improved by moving the buffers that stick out to the front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npuforge.compile.ir.errors import VerifyError
+from npuforge.compile.steps.layers import Storage
+
+if TYPE_CHECKING:
+    from npuforge.compile.steps.tile import TileResult
+
+
+@dataclass(frozen=True)
+class Block:
+    """`size` bytes that are needed at the times lower <= t < upper."""
+
+    name: str
+    lower: int
+    upper: int
+    size: int
+
+
+def lower_bound(blocks: Sequence[Block]) -> int:
+    """The largest sum of sizes alive at one time: no plan can need less."""
+    changes: dict[int, int] = {}
+    for block in blocks:
+        if block.upper > block.lower:
+            changes[block.lower] = changes.get(block.lower, 0) + block.size
+            changes[block.upper] = changes.get(block.upper, 0) - block.size
+    alive = peak = 0
+    for moment in sorted(changes):
+        alive += changes[moment]
+        peak = max(peak, alive)
+    return peak
+
+
+class _Placer:
+    """Places blocks in a given order."""
+
+    def __init__(self, blocks: Sequence[Block], alignment: int) -> None:
+        self.count = len(blocks)
+        self.size = [-(-b.size // alignment) * alignment for b in blocks]
+        lower = np.array([b.lower for b in blocks])
+        upper = np.array([b.upper for b in blocks])
+        overlap = (lower[:, None] < upper[None, :]) & (lower[None, :] < upper[:, None])
+        self.neighbours = [np.flatnonzero(row).tolist() for row in overlap]
+
+    def place(self, order: Sequence[int], limit: int | None = None) -> tuple[int, list[int]]:
+        """Height and offsets; stops early (height > limit) where a block sticks out."""
+        offsets = [-1] * self.count
+        height = 0
+        for index in order:
+            taken = sorted((offsets[n], offsets[n] + self.size[n]) for n in self.neighbours[index] if offsets[n] >= 0)
+            position, size = 0, self.size[index]
+            for start, end in taken:
+                if start - position >= size:
+                    break
+                position = max(position, end)
+            offsets[index] = position
+            height = max(height, position + size)
+            if limit is not None and height > limit:
+                return height, offsets
+        return height, offsets
+
+
+def allocate(
+    blocks: Sequence[Block], alignment: int = 64, capacity: int | None = None, tries: int = 0
+) -> tuple[int, list[int]]:
+    """(peak, offsets). Stops when the peak is the lower bound or within `capacity`; else searches on for `tries` more orders."""
+    if not blocks:
+        return 0, []
+    placer = _Placer(blocks, alignment)
+    target = max(
+        lower_bound([Block(b.name, b.lower, b.upper, s) for b, s in zip(blocks, placer.size, strict=True)]),
+        capacity or 0,
+    )
+    indices = range(len(blocks))
+
+    def length(i: int) -> int:
+        return blocks[i].upper - blocks[i].lower
+
+    orders = [
+        sorted(indices, key=lambda i: (-placer.size[i], -length(i), i)),
+        sorted(indices, key=lambda i: (-placer.size[i] * length(i), i)),
+        sorted(indices, key=lambda i: (-length(i), -placer.size[i], i)),
+        sorted(indices, key=lambda i: (blocks[i].lower, -placer.size[i], i)),
+        sorted(indices, key=lambda i: (-len(placer.neighbours[i]) * placer.size[i], i)),
+    ]
+    best: tuple[int, list[int]] | None = None
+    best_order = orders[0]
+    for order in orders:
+        height, offsets = placer.place(order)
+        if best is None or height < best[0]:
+            best, best_order = (height, offsets), order
+        if best[0] <= target:
+            return best
+    assert best is not None
+    random = np.random.default_rng(0)
+    current, current_height, current_offsets = list(best_order), best[0], best[1]
+    for _ in range(tries):
+        candidate = list(current)
+        highest = [i for i in indices if current_offsets[i] + placer.size[i] >= current_height]
+        moved = highest[int(random.integers(len(highest)))]
+        if random.random() < 0.3:  # something it shares time with, instead
+            moved = placer.neighbours[moved][int(random.integers(len(placer.neighbours[moved])))]
+        candidate.remove(moved)
+        candidate.insert(int(random.integers(len(candidate) + 1) * random.random()), moved)
+        height, offsets = placer.place(candidate)
+        if height <= current_height or random.random() < 0.02:
+            current, current_height, current_offsets = candidate, height, offsets
+        if height < best[0]:
+            best = (height, offsets)
+            if height <= target:
+                break
+    return best
+
+
+@dataclass
+class MemoryPlan:
+    """The DDR pool of one compiled network: live ranges (time: one unit per layer, one per CPU partition) and offsets."""
+
+    blocks: list[Block]
+    offsets: list[int]
+    size: int
+    address: dict[Storage, int] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> int:
+        """The live-range lower bound."""
+        return lower_bound(self.blocks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The `pool` section."""
+        rows = [
+            {"name": b.name, "lower": b.lower, "upper": b.upper, "size": b.size, "offset": o}
+            for b, o in zip(self.blocks, self.offsets, strict=True)
+        ]
+        return {"size": self.size, "lower_bound": self.bound, "buffers": rows}
+
+
+def run(tiled: TileResult) -> MemoryPlan:
+    """The step: offsets of everything that lives in the pool."""
+    graph, places = tiled.lanes.qgraph.graph, tiled.lanes.places
+    lowered = {e.lowered.index: e for e in tiled.partitions}
+    spans: dict[Storage, list[int]] = {}
+    start: dict[str, int] = dict.fromkeys(graph.inputs, 0)  # tensors that CPU partitions or the application write
+    now = 0
+
+    def use(storage: Storage, moment: int) -> None:
+        span = spans.setdefault(storage, [moment, moment])
+        span[0], span[1] = min(span[0], moment), max(span[1], moment)
+
+    for index, part in enumerate(graph.partitions):
+        if index not in lowered:
+            start |= {t: now for t in part.outputs if t not in start}
+            now += 1
+            continue
+        emitted = lowered[index]
+        for tensor in part.inputs:
+            use(places[tensor].storage, start.get(tensor, now))
+        for layer in emitted.lowered.layers:
+            for tensor in (*layer.inputs, layer.output):
+                if places[tensor].storage in emitted.residency.pool:
+                    use(places[tensor].storage, now)
+            now += 1
+    border = {t for e in tiled.partitions for t in e.lowered.outputs}
+    for tensor in border:  # read after the partition has ended
+        use(places[tensor].storage, now)
+    storages = list(spans)
+    blocks = [Block(s.name, spans[s][0], spans[s][1] + 1, s.size) for s in storages]
+    size, offsets = allocate(blocks, tries=200)
+    return MemoryPlan(blocks, offsets, size, dict(zip(storages, offsets, strict=True)))
+
+
+def verify(plan: MemoryPlan) -> None:
+    """No two blocks that live at one time overlap; the pool is at most 1.05 times the lower bound."""
+    from npuforge.compile.memory_checker import check_plan
+
+    check_plan(plan.to_json()["buffers"], plan.size, "pool")
+    if plan.size > 1.05 * plan.bound:
+        raise VerifyError(
+            f"plan_memory: pool of {plan.size} bytes exceeds 1.05 times the live-range lower bound of {plan.bound} bytes"
+        )

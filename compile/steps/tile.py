@@ -1,0 +1,353 @@
+"""Step `tile`: what stays in SRAM, row bands, weight cuts, prefetch; then the symbolic program (`emit.py`) and its SRAM plan.
+
+Everything is resident at first. Where a layer would need more SRAM than there is, the storage whose spilling costs least traffic for the room it gives
+goes to the pool and streams in bands, until all layers fit. If the SRAM plan then does not fit (fragmentation), all is repeated with a smaller budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from npuforge.compile.ir.errors import ArchError, VerifyError
+from npuforge.compile.steps.emit import Emitted, Emitter, LayerPlan, Residency, make_work, place_sections, slot_sizes
+from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Storage
+from npuforge.compile.steps.plan_memory import Block, allocate
+from npuforge.hw_kernels.arch import Arch
+from npuforge.hw_kernels.dsl.npu import Npu
+from npuforge.hw_kernels.dsl.program import Cut, program_of
+from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Image, Param, Tile, whole_map
+from npuforge.hw_kernels.timing import cost
+
+BAND_CYCLES = (
+    3000  # a resident layer gets one band per so many cycles: the engines overlap across layers at band granularity
+)
+MAX_BANDS = 8
+COMFORTABLE_BANDS = 16  # of a streaming layer, while something else could be spilled instead
+PREFETCH_LAYERS = 6
+BUDGETS = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)
+BIG = 1 << 40
+
+
+@dataclass
+class TileResult:
+    """All NPU partitions as symbolic programs, with SRAM addresses."""
+
+    lanes: LaneResult
+    partitions: list[Emitted]
+    pool: dict[Storage, Buffer]
+    sram_address: dict[Buffer, int] = field(default_factory=dict)
+    sram_blocks: list[list[tuple[Block, int]]] = field(
+        default_factory=list
+    )  # per partition: live range in instructions, address
+
+    def to_json(self) -> dict[str, Any]:
+        """For --dump-steps."""
+        return {
+            "partitions": [
+                {
+                    "resident": sorted(s.name for s in e.residency.sram),
+                    "pool": sorted(s.name for s in e.residency.pool),
+                    "layers": [
+                        {
+                            "id": p.layer.id,
+                            "bands": p.work.bands,
+                            "cuts": [[c.first, c.count] for c in p.work.cuts],
+                            "loaded_with": p.early,
+                        }
+                        for p in e.plans
+                    ],
+                    "sram": [
+                        {"name": b.name, "lower": b.lower, "upper": b.upper, "size": b.size, "offset": a}
+                        for b, a in blocks
+                    ],
+                }
+                for e, blocks in zip(self.partitions, self.sram_blocks, strict=True)
+            ]
+        }
+
+
+def even_bands(height: int, count: int) -> list[tuple[int, int]]:
+    """`height` rows in `count` bands, as equal as can be."""
+    count = max(1, min(count, height))
+    rows = -(-height // count)
+    return [(low, min(low + rows, height)) for low in range(0, height, rows)]
+
+
+def even_cuts(blocks: int, count: int) -> list[Cut]:
+    """`blocks` channel blocks in at most `count` cuts."""
+    size = -(-blocks // max(1, min(count, blocks)))
+    return [Cut(i, first, min(size, blocks - first)) for i, first in enumerate(range(0, blocks, size))]
+
+
+def _steps(largest: int) -> Iterator[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16, ... up to `largest`, and `largest`."""
+    value = 1
+    while value < largest:
+        yield value
+        if value > 1 and value * 3 // 2 < largest:
+            yield value * 3 // 2
+        value *= 2
+    yield largest
+
+
+class _Planner:
+    """Decisions for one partition."""
+
+    def __init__(self, lowered: Lowered, result: LaneResult, outside: set[Storage]) -> None:
+        self.lowered, self.result, self.arch = lowered, result, result.arch
+        self.outside = outside  # storages that other partitions or the application read
+        self.plans = [LayerPlan(y, program_of(y.node), make_work(y, result)) for y in lowered.layers]
+        self.inputs = {result.places[t].storage for t in lowered.inputs}
+        self.first: dict[Storage, int] = {}
+        self.last: dict[Storage, int] = {}
+        self.reads: dict[Storage, list[int]] = {}
+        for index, layer in enumerate(lowered.layers):
+            for tensor in (*layer.inputs, layer.output):
+                storage = result.places[tensor].storage
+                self.first.setdefault(storage, index)
+                self.last[storage] = index
+            for storage in {result.places[t].storage for t in layer.inputs}:
+                self.reads.setdefault(storage, []).append(index)
+        self.needs: dict[tuple[object, ...], int] = {}
+        self.cycles = [self._cycles(plan) for plan in self.plans]
+
+    def _cycles(self, plan: LayerPlan) -> int:
+        """Engine cycles of the layer as one band."""
+        work = plan.work
+        work.bands, work.cuts = [(0, work.out_size[0])], [Cut(0, 0, work.out_blocks)]
+        npu = Npu()
+        scratch = Buffer("scratch", BIG, SRAM)
+        x: list[Tile | Image] = []
+        for number, tensor in enumerate(plan.layer.inputs):
+            storage = self.result.places[tensor].storage
+            if storage.tight and plan.layer.fold is None:
+                x.append(
+                    Image(
+                        Buffer("image", BIG, POOL), 0, storage.height, storage.width, storage.tight, storage.row_stride
+                    )
+                )
+            else:
+                x.append(whole_map(scratch, *work.in_sizes[number], work.in_maps[number].blocks))
+        p = {name: Param(scratch, 0, a.nbytes) for name, a in plan.program.pack(work).common.items()}
+        p["weight"] = Param(scratch, 0, plan.program.cut_bytes(work, work.out_blocks))
+        plan.program(npu, work, x, whole_map(scratch, *work.out_size, work.out_blocks), p, work.cuts[0])
+        total = 0
+        for instr in npu.instructions:
+            total += cost(instr.name, {k: v for k, v in instr.fields.items() if isinstance(v, int)}, self.arch).cycles
+        return total
+
+    # ---- residency -------------------------------------------------------------------------------------------------
+    def start(self) -> Residency:
+        """Everything resident that some layer reads from SRAM again; border tensors also in the pool."""
+        residency = Residency()
+        for storage in self.first:
+            border = storage in self.outside
+            if border:
+                residency.pool.add(storage)
+            if storage.tight:
+                continue
+            readers = len(self.reads.get(storage, []))
+            if (border and storage in self.inputs and readers <= 1) or readers == 0:
+                residency.pool.add(storage)
+                continue
+            residency.sram.add(storage)
+        return residency
+
+    def _set(self, plan: LayerPlan, bands: int, cuts: int) -> None:
+        plan.work.bands = even_bands(plan.work.out_size[0], bands)
+        plan.work.cuts = even_cuts(plan.work.out_blocks, cuts)
+
+    def _need(self, index: int, residency: Residency, bands: int, cuts: int) -> int:
+        """SRAM bytes of a layer besides resident storages."""
+        plan = self.plans[index]
+        flags = tuple(self.result.places[t].storage in residency.sram for t in (*plan.layer.inputs, plan.layer.output))
+        key = (index, flags, bands, cuts)
+        if key not in self.needs:
+            self._set(plan, bands, cuts)
+            self.needs[key] = slot_sizes(plan, self.result, residency).total
+        return self.needs[key]
+
+    def _streams(self, index: int, residency: Residency) -> bool:
+        layer = self.plans[index].layer
+        storages = [self.result.places[t].storage for t in (*layer.inputs, layer.output)]
+        return any(s not in residency.sram for s in storages)
+
+    def _small_need(self, index: int, residency: Residency, least: bool) -> int:
+        """What a layer needs if it is cut finely (`least`: as finely as possible)."""
+        plan = self.plans[index]
+        height, blocks = plan.work.out_size[0], plan.work.out_blocks
+        bands = height if least else min(height, COMFORTABLE_BANDS)
+        bands = bands if self._streams(index, residency) else 1
+        return min(
+            self._need(index, residency, bands, 1),
+            self._need(index, residency, bands, blocks if least else min(blocks, 8)),
+        )
+
+    def _alive(self, index: int, residency: Residency) -> int:
+        return sum(s.size for s in residency.sram if self.first[s] <= index <= self.last[s])
+
+    def fit(self, budget: int) -> Residency:
+        """Spills until every layer fits into `budget` bytes."""
+        residency = self.start()
+        count = len(self.plans)
+        while True:
+            excess = [self._alive(k, residency) + self._small_need(k, residency, False) - budget for k in range(count)]
+            if max(excess, default=0) <= 0:
+                return residency
+            worst = max(range(count), key=lambda k: excess[k])
+            candidates = [s for s in residency.sram if self.first[s] <= worst <= self.last[s]]
+            if not candidates:
+                least = self._small_need(worst, residency, True)
+                over = [
+                    k for k in range(count) if self._alive(k, residency) + self._small_need(k, residency, True) > budget
+                ]
+                if over:
+                    name = self.plans[over[0]].layer.name
+                    raise ArchError(
+                        f"arch {self.arch.name}: node {name} needs at least {least} bytes of SRAM, sram_bytes is {self.arch.sram_bytes}; "
+                        "choose an arch with more SRAM or a smaller input"
+                    )
+                if all(
+                    e <= 0 or not any(self.first[s] <= k <= self.last[s] for s in residency.sram)
+                    for k, e in enumerate(excess)
+                ):
+                    return residency
+                remaining = [
+                    k
+                    for k in range(count)
+                    if excess[k] > 0 and any(self.first[s] <= k <= self.last[s] for s in residency.sram)
+                ]
+                worst = max(remaining, key=lambda k: excess[k])
+                candidates = [s for s in residency.sram if self.first[s] <= worst <= self.last[s]]
+            residency.sram.discard(min(candidates, key=lambda s: self._spill_cost(s, excess)))
+            for storage in self.first:
+                if storage not in residency.sram:
+                    residency.pool.add(storage)
+
+    def _spill_cost(self, storage: Storage, excess: list[int]) -> tuple[float, int, str]:
+        """DDR bytes per byte of relief."""
+        relief = sum(
+            min(storage.size, e)
+            for k, e in enumerate(excess)
+            if e > 0 and self.first[storage] <= k <= self.last[storage]
+        )
+        traffic = storage.size * ((0 if storage in self.outside else 1) + len(self.reads.get(storage, [])))
+        return traffic / max(1, relief), -storage.size, storage.name
+
+    # ---- bands, cuts, prefetch -------------------------------------------------------------------------------------
+    def shape(self, residency: Residency, budget: int) -> None:
+        """Bands and cuts of every layer in the room that is left, then how early its parameters are loaded."""
+        free = []
+        for index, plan in enumerate(self.plans):
+            room = budget - self._alive(index, residency)
+            bands, cuts = self._choose(index, residency, room)
+            self._set(plan, bands, cuts)
+            plan.cut_outer = self._cut_outer(plan, residency)
+            plan.early = index
+            free.append(room - slot_sizes(plan, self.result, residency).total)
+        for index, plan in enumerate(self.plans):
+            size = slot_sizes(plan, self.result, residency).parameters
+            while plan.early > max(0, index - PREFETCH_LAYERS) and free[plan.early - 1] >= size:
+                plan.early -= 1
+                free[plan.early] -= size
+
+    def _choose(self, index: int, residency: Residency, room: int) -> tuple[int, int]:
+        plan = self.plans[index]
+        height, blocks = plan.work.out_size[0], plan.work.out_blocks
+        wanted = max(1, min(MAX_BANDS, self.cycles[index] // BAND_CYCLES, height))
+        if not self._streams(index, residency):
+            for cuts in _steps(blocks):
+                if self._need(index, residency, wanted, cuts) <= room:
+                    return wanted, cuts
+        else:
+            wanted = max(wanted, min(2, height))
+            for cuts in _steps(blocks):
+                for bands in _steps(height):
+                    if bands >= wanted and self._need(index, residency, bands, cuts) <= room:
+                        return bands, cuts
+        raise VerifyError(
+            f"tile: node {plan.layer.name}: {room} bytes of SRAM are left, too few even for the smallest bands"
+        )
+
+    def _cut_outer(self, plan: LayerPlan, residency: Residency) -> bool:
+        """Whether to go through all bands for each cut: weights once, streaming inputs once per cut; or the other way round."""
+        work = plan.work
+        weights = plan.program.cut_bytes(work, work.out_blocks)
+        streaming = 0
+        for number, tensor in enumerate(plan.layer.inputs):
+            storage = self.result.places[tensor].storage
+            if (
+                storage not in residency.sram
+                and plan.program.operand_blocks(work, number, work.cuts[0])[1] != work.cuts[0].count
+            ):
+                streaming += storage.size
+        return streaming * (len(work.cuts) - 1) <= weights * (len(work.bands) - 1)
+
+
+def _place_sram(emitted: Emitted, arch: Arch) -> list[tuple[Block, int, Buffer]] | None:
+    """Addresses of all SRAM buffers by live range in instructions; None if they do not fit."""
+    spans: dict[Buffer, tuple[int, int]] = {}
+    for index, instr in enumerate(emitted.instructions):
+        for footprint in (*instr.reads, *instr.writes):
+            if footprint.buffer.space == SRAM:
+                first, _ = spans.get(footprint.buffer, (index, index))
+                spans[footprint.buffer] = (first, index)
+    buffers = list(spans)
+    blocks = [Block(b.name, spans[b][0], spans[b][1] + 1, b.size) for b in buffers]
+    height, offsets = allocate(blocks, capacity=arch.sram_bytes, tries=40)
+    if height > arch.sram_bytes:
+        return None
+    return list(zip(blocks, offsets, buffers, strict=True))
+
+
+def run(lanes: LaneResult) -> TileResult:
+    """The step."""
+    outside: set[Storage] = set()
+    for lowered in lanes.partitions:
+        outside |= {lanes.places[t].storage for t in (*lowered.inputs, *lowered.outputs)}
+    result = TileResult(lanes, [], {})
+    for lowered in lanes.partitions:
+        planner = _Planner(lowered, lanes, outside)
+        emitted, placed = _fit_partition(planner, lowered, lanes, result.pool)
+        result.partitions.append(emitted)
+        result.sram_blocks.append([(block, address) for block, address, _ in placed])
+        result.sram_address |= {buffer: address for _, address, buffer in placed}
+    return result
+
+
+def _fit_partition(
+    planner: _Planner, lowered: Lowered, lanes: LaneResult, pool: dict[Storage, Buffer]
+) -> tuple[Emitted, list[tuple[Block, int, Buffer]]]:
+    for share in BUDGETS:
+        budget = int(lanes.arch.sram_bytes * share)
+        residency = planner.fit(budget)
+        planner.shape(residency, budget)
+        for plan in planner.plans:
+            place_sections(plan)
+        buffers = {s: pool.get(s) or Buffer(s.name, s.size, POOL) for s in residency.pool}
+        emitted = Emitter(lowered, planner.plans, residency, lanes, buffers).run()
+        placed = _place_sram(emitted, lanes.arch)
+        if placed is not None:
+            pool |= buffers
+            return emitted, placed
+    raise ArchError(
+        f"arch {lanes.arch.name}: no SRAM plan found for partition {lowered.index}; choose an arch with more SRAM"
+    )
+
+
+def verify(result: TileResult) -> None:
+    """Bands cover every output row once, cuts every block once."""
+    for emitted in result.partitions:
+        for plan in emitted.plans:
+            work = plan.work
+            rows = [row for low, high in work.bands for row in range(low, high)]
+            blocks = [b for cut in work.cuts for b in range(cut.first, cut.first + cut.count)]
+            if rows != list(range(work.out_size[0])) or blocks != list(range(work.out_blocks)):
+                raise VerifyError(
+                    f"tile: node {plan.layer.name}: bands {work.bands} or cuts {work.cuts} do not cover the output once"
+                )
+
+
+__all__ = ["Layer", "TileResult", "run", "verify"]
