@@ -241,6 +241,8 @@ def _is_noop(editor: Editor, node: Node) -> bool:
     before, after = editor.graph.tensors[node.inputs[0]], editor.graph.tensors[node.outputs[0]]
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
+    if -1 in after.shape:  # two open dimensions need not be equal
+        return node.op == "Cast"
     if node.op in ("Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"):
         return True
     if node.op in ("Concat", "Sum", "Max", "Min", "Mean"):
@@ -269,7 +271,12 @@ def _drop_noop(editor: Editor, node: Node) -> bool:
 def _merge_transposes(editor: Editor, node: Node) -> bool:
     """Transpose → Transpose is one Transpose; Reshape → Reshape is the last one."""
     before = editor.producer(node.inputs[0]) if node.inputs else None
-    if before is None or node.op not in ("Transpose", "Reshape") or before.op != node.op:
+    if (
+        before is None
+        or node.op not in ("Transpose", "Reshape")
+        or before.op != node.op
+        or -1 in editor.shape(node.outputs[0])
+    ):
         return False
     if node.op == "Transpose":
         first, second = (

@@ -1,5 +1,5 @@
 """One walk over the imported graph: constants are computed, static shapes of everything else inferred (ONNX's inference; custom operators by
-their own `infer`). A shape that cannot be known before the data is an error that names the node."""
+their own `infer`). A dimension that only the data decide is -1, and an error that names the node where a convolution follows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import numpy as np
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.onnx_nodes import infer_node, run_node, split_operator
+from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.activations import CURVES
 
+OPEN = -1  # a dimension that only the data decide (boxes that survive NMS); allowed where no convolution follows
 FOLD_LIMIT = 1 << 26  # elements: a larger constant is not written out
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
@@ -49,6 +51,7 @@ def propagate(graph: Graph) -> None:
                 graph.constants[name] = value
                 graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
     graph.nodes = kept
+    _refuse_open_convolutions(graph)
     for name in graph.outputs:
         if name in graph.constants:
             raise UnsupportedError(
@@ -56,11 +59,22 @@ def propagate(graph: Graph) -> None:
             )
 
 
+def _refuse_open_convolutions(graph: Graph) -> None:
+    editor = Editor(graph)
+    region = editor.reaches_convolution()
+    for node in graph.nodes:
+        if id(node) in region and any(OPEN in graph.tensors[t].shape for t in node.outputs if t):
+            raise UnsupportedError(
+                f"node '{node.name}' ({node.op}): the shape of its output {graph.tensors[node.outputs[0]].shape} depends on the data and a "
+                "convolution follows; export the network with static shapes in front of its convolutions"
+            )
+
+
 def _constant_outputs(graph: Graph, node: Node) -> list[np.ndarray] | None:
     domain, op = split_operator(node.op)
     if domain:
         return None
-    if op in ("Shape", "Size") and node.inputs[0] in graph.tensors:
+    if op in ("Shape", "Size") and node.inputs[0] in graph.tensors and OPEN not in graph.tensors[node.inputs[0]].shape:
         shape = graph.tensors[node.inputs[0]].shape
         if op == "Size":
             return [np.asarray(math.prod(shape), np.int64)]
@@ -99,13 +113,12 @@ def _infer(graph: Graph, node: Node) -> None:
     for name, (shape, dtype) in zip(node.outputs, found, strict=True):
         if not name:
             continue
-        if shape is None or None in shape:
-            shown = "unknown" if shape is None else "x".join("?" if d is None else str(d) for d in shape)
+        if shape is None:
             raise UnsupportedError(
-                f"node '{node.name}' ({node.op}): the shape of '{name}' ({shown}) depends on the data; "
-                "export the network without this node (post-processing such as NMS is done by the runtime's head)"
+                f"node '{node.name}' ({node.op}): not even the number of dimensions of '{name}' is known before the data; "
+                "export the network without this node (post-processing is done by the runtime's head)"
             )
-        graph.tensors[name] = TensorInfo(name, tuple(int(d) for d in shape if d is not None), dtype)
+        graph.tensors[name] = TensorInfo(name, tuple(OPEN if d is None else int(d) for d in shape), dtype)
 
 
 def _infer_custom(graph: Graph, node: Node) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,8 +77,13 @@ def element_type(dtype: str) -> int:
 
 
 def value_info(info: TensorInfo) -> onnx.ValueInfoProto:
-    """Name, type and shape as ONNX writes them."""
-    return helper.make_tensor_value_info(info.name, element_type(info.dtype), list(info.shape))
+    """Name, type and shape as ONNX writes them; a dimension of -1 (known only from the data) is left open."""
+    return helper.make_tensor_value_info(info.name, element_type(info.dtype), open_dimensions(info.shape))
+
+
+def open_dimensions(shape: Sequence[int]) -> list[int | None]:
+    """Dimensions with -1 as None."""
+    return [None if d < 0 else int(d) for d in shape]
 
 
 def infer_node(
@@ -88,7 +93,7 @@ def infer_node(
     proto = make_node(node.op, node.inputs, node.outputs, node.attrs, node.name)
     schema = onnx.defs.get_schema(node.op, opset, "")
     types = {
-        t: helper.make_tensor_type_proto(element_type(tensors[t].dtype), list(tensors[t].shape))
+        t: helper.make_tensor_type_proto(element_type(tensors[t].dtype), open_dimensions(tensors[t].shape))
         for t in node.inputs
         if t
     }

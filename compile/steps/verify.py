@@ -12,6 +12,8 @@ from npuforge.compile.steps.onnx_nodes import split_operator
 from npuforge.compile.steps.partition import ATTRIBUTES, is_canonical, missing_attributes
 from npuforge.hw_kernels import operator as operators
 
+DATA_DEPENDENT = ("NonMaxSuppression", "NonZero", "Compress", "Unique")
+SHAPED_BY_INPUT = ("Reshape", "Slice", "TopK", "Expand", "Tile", "Resize", "Pad")  # by their second and further inputs
 CANONICAL_FROM = ("fuse", "partition", "calibrate", "quantise", "tile", "plan", "generate")
 
 
@@ -31,8 +33,24 @@ def _fail(step: str, where: str, found: str) -> VerifyError:
     return VerifyError(f"after step '{step}': {where}: {found} (a fault of npuforge, please report it with the model)")
 
 
+def _data_dependent(graph: Graph) -> set[str]:
+    """Tensors whose shape only the data decide."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        shaped = (
+            node.inputs[1:]
+            if node.op in SHAPED_BY_INPUT
+            else (node.inputs if node.op in ("ConstantOfShape", "Range") else [])
+        )
+        computed = any(t and t not in graph.constants for t in shaped)
+        if node.op in DATA_DEPENDENT or computed or any(t in found for t in node.inputs):
+            found.update(node.outputs)
+    return found
+
+
 def _check_names(graph: Graph, step: str) -> None:
     seen: set[str] = set()
+    data_dependent = _data_dependent(graph)
     for node in graph.nodes:
         if node.name in seen:
             raise _fail(step, f"node '{node.name}'", "the name is used twice")
@@ -40,7 +58,7 @@ def _check_names(graph: Graph, step: str) -> None:
     for name, info in graph.tensors.items():
         if info.name != name:
             raise _fail(step, f"tensor '{name}'", f"is filed under another name than its own, '{info.name}'")
-        if any(not isinstance(d, int | np.integer) or d < 0 for d in info.shape):
+        if any(not isinstance(d, int | np.integer) or (d < 0 and name not in data_dependent) for d in info.shape):
             raise _fail(step, f"tensor '{name}'", f"has no static shape: {info.shape}")
     for name, value in graph.constants.items():
         if name not in graph.tensors:

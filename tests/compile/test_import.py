@@ -145,8 +145,21 @@ def test_wrong_shape_option(dynamic, shapes, parts):
 
 
 def test_shape_that_depends_on_data(build):
-    model = build([("NonZero", ["x"], ["i"], {}, "find"), ("Cast", ["i"], ["y"], {"to": 1})])
-    with pytest.raises(UnsupportedError, match=r"'find'.*depends on the data"):
+    nodes = [("NonZero", ["x"], ["i"], {}, "find"), ("Cast", ["i"], ["y"], {"to": 1})]
+    graph = import_onnx(build(nodes)).graph
+    assert graph.tensors["y"].shape == (4, -1)
+    verify(fuse(fold(graph)), "fuse")
+
+
+def test_shape_that_depends_on_data_before_a_convolution(build, weights):
+    nodes = [
+        ("NonZero", ["x"], ["i"], {}, "find"),
+        ("Cast", ["i"], ["f"], {"to": 1}),
+        ("Unsqueeze", ["f", "axes"], ["m"], {}, "lift"),
+        ("Conv", ["m", "w"], ["y"], {"kernel_shape": [1, 1]}, "conv"),
+    ]
+    model = build(nodes, constants={"w": weights(6, 1, 1, 1), "axes": np.array([0, 1])})
+    with pytest.raises(UnsupportedError, match=r"'find' \(NonZero\).*depends on the data and a convolution follows"):
         import_onnx(model)
 
 

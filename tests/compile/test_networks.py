@@ -9,14 +9,14 @@ import onnx
 import onnxruntime
 import pytest
 
-from npuforge.compile.reference import GraphExecutor
+from npuforge.compile.reference import FloatReference, GraphExecutor
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import import_model
 from npuforge.compile.steps.partition import explain, partition
 from npuforge.compile.steps.verify import verify
 
-pytestmark = pytest.mark.data
+data = pytest.mark.data
 
 # file, shapes, input values up to, MMAC from shared/data/README.md (None: not stated), CPU operators of the head
 NETWORKS = [
@@ -35,10 +35,19 @@ NETWORKS = [
     ("blazeface_front_128x128", None, 1.0, None, {"Transpose", "Reshape"}),
     ("ultraface_RFB-320_simplified", None, 1.0, None, {"Transpose", "Reshape", "Concat", "Softmax"}),
     ("yunet_n_dynamic", {"input": (1, 3, 160, 192)}, 255.0, None, {"Sigmoid", "Reshape", "Transpose"}),
+    (
+        "yolox_nano_handsign_with_nms",  # NMS inside the graph: the number of rows depends on the image
+        None,
+        255.0,
+        None,
+        {"Sigmoid", "Concat", "Reshape", "Transpose", "Slice", "Add", "Sub", "Mul", "Div", "Exp", "Sqrt"}
+        | {"NonMaxSuppression", "Gather", "GatherND", "ScatterND", "Cast"},
+    ),
     ("mtcnn_pnet", {"input_1": (1, 64, 48, 3)}, 1.0, None, {"Softmax", "Transpose"}),
 ]
 
 
+@data
 @pytest.mark.parametrize(("name", "shapes", "scale", "mmac", "head"), NETWORKS, ids=[n[0] for n in NETWORKS])
 def test_network(
     models: Path, name: str, shapes: dict[str, tuple[int, ...]] | None, scale: float, mmac: int | None, head: set[str]
@@ -84,6 +93,23 @@ def test_network(
         assert np.abs(found[output] - value).max() <= 1e-4 * np.abs(value).max(), output
 
 
+def test_bundled_network() -> None:
+    """Transposed convolution and the custom YoloDecode; the untouched file's custom node is run by the operator's own reference."""
+    path = Path(__file__).resolve().parents[2] / "scripts" / "demo_data" / "demo.onnx"
+    graph = partition(fuse(fold(import_model(path))))
+    verify(graph, "partition")
+    rows = explain(graph)
+    assert [p.device for p in graph.partitions] == ["NPU", "CPU"] and graph.partitions[1].nodes == ["decode"]
+    assert {r.op for r in rows if r.device == "NPU"} <= {"Conv", "ConvTranspose", "Add", "Concat", "MaxPool"}
+    assert rows[-1].reason
+    image = np.random.default_rng(0).random((1, 3, *graph.tensors["image"].shape[2:])).astype(np.float32)
+    expected = FloatReference(path, providers=["CPUExecutionProvider"]).run({"image": image})
+    found = GraphExecutor(graph, providers=["CPUExecutionProvider"], threads=1).run({"image": image})
+    for output, value in expected.items():
+        assert np.abs(found[output] - value).max() <= 1e-4 * np.abs(value).max(), output
+
+
+@data
 def test_batch_norm_source_is_kept(models: Path) -> None:
     graph = fuse(fold(import_model(models / "yolo_fastest_1.1.onnx")))
     first = graph.nodes[0]
@@ -92,6 +118,7 @@ def test_batch_norm_source_is_kept(models: Path) -> None:
     assert first.activation.kind == "LeakyRelu" and first.activation.alpha == pytest.approx(0.1)
 
 
+@data
 def test_channel_shuffle_is_one_gather_per_branch(models: Path) -> None:
     graph = fuse(fold(import_model(models / "fastestdet.onnx")))
     gathers = [n for n in graph.nodes if n.op == "ChannelGather"]
@@ -103,12 +130,14 @@ def test_channel_shuffle_is_one_gather_per_branch(models: Path) -> None:
     )
 
 
+@data
 def test_focus_is_space_to_depth(models: Path) -> None:
     graph = fuse(fold(import_model(models / "yolox_nano_kazuhito.onnx")))
     assert [n.op for n in graph.nodes[:3]] == ["SpaceToDepth", "ChannelGather", "Conv"]
     assert graph.nodes[1].attrs["indices"] == [0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11]  # the file stacks columns first
 
 
+@data
 def test_blazeface_zero_channels_and_layout(models: Path) -> None:
     graph = fuse(fold(import_model(models / "blazeface_front_128x128.onnx")))
     assert graph.input_layout == {"input:0": "NHWC"} and graph.tensors["input:0"].shape == (1, 3, 128, 128)
