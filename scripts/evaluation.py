@@ -12,8 +12,8 @@ from npuforge.board_runtime.heads import Head, Settings
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.image import fit, load_image, to_float
 from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.reference import FloatReference
 from npuforge.scripts.datasets import Dataset
-from npuforge.scripts.float_session import FloatSession
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
 
 Detector = Callable[[np.ndarray], np.ndarray]
@@ -53,8 +53,8 @@ class OnnxDetector:
         threads: int = 0,
         providers: list[str] | None = None,
     ) -> None:
-        self._session = FloatSession(model, threads=threads, providers=providers)
-        inputs = self._session.inputs
+        self._network = FloatReference(model, threads=threads, providers=providers or ["CPUExecutionProvider"])
+        inputs = self._network.input_names
         if len(inputs) != 1:
             raise ModelError(f"{model}: expected one image input, found {len(inputs)}: {', '.join(inputs)}")
         self.record = record
@@ -63,11 +63,11 @@ class OnnxDetector:
     @property
     def provider(self) -> str:
         """The execution provider in use."""
-        return self._session.provider
+        return self._network.provider
 
     def outputs(self, tensor: np.ndarray) -> dict[str, np.ndarray]:
         """The network's outputs by name."""
-        return self._session.run({self._session.inputs[0]: tensor})
+        return self._network.run({self._network.input_names[0]: tensor})
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Detections of one BGR image in its own pixels."""

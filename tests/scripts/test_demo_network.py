@@ -8,8 +8,8 @@ import onnxruntime
 import pytest
 
 from npuforge.compile.ir.preprocess_io import load_preprocess
+from npuforge.compile.reference import FloatReference
 from npuforge.scripts.demo_model import ANCHORS_PER_SCALE, HEADS, IMAGE_SIZE, LAYERS, SLOPE, STRIDES, build_onnx
-from npuforge.scripts.float_session import FloatSession
 from npuforge.scripts.scenes import CLASS_NAMES, render_scene
 
 DATA = Path(__file__).parents[2] / "scripts" / "demo_data"
@@ -57,7 +57,7 @@ def test_layer_table_and_file_agree() -> None:
 
 
 def test_finds_the_parts_of_a_scene() -> None:
-    session = FloatSession(MODEL, threads=1, wanted=list(HEADS))
+    session = FloatReference(MODEL, threads=1, outputs=HEADS)
     scene = render_scene(3, 1)
     image = scene.image.astype(np.float32).transpose(2, 0, 1)[None] / 255
     result = session.run({"image": image})
@@ -81,7 +81,7 @@ def test_heads_are_what_onnx_runtime_gives() -> None:
     plain = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
         list(HEADS), {"image": image}
     )
-    result = FloatSession(MODEL, threads=1, wanted=list(HEADS)).run({"image": image})
+    result = FloatReference(MODEL, threads=1, outputs=HEADS).run({"image": image})
     for name, expected in zip(HEADS, plain, strict=True):
         np.testing.assert_allclose(result[name], expected, atol=1e-4)
     assert result["boxes"].shape == (1, 3 * (16 * 16 + 8 * 8), 4)

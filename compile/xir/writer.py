@@ -1,0 +1,367 @@
+"""Writes the `.xmodel`: the whole network under the root subgraph, one child per device run, our `.bin` inside the NPU children.
+
+Children of the root: one `USER` leaf per network input, then the partitions in order (`DPU`: upload leaves, one leaf per layer, download leaves;
+`CPU`: one leaf), then one `CPU` leaf that gives network outputs of the NPU as float. A tensor that crosses an NPU partition's border has the ONNX
+tensor's name, int8, NHWC; its float form (`<name>_float`, ONNX's axis order) belongs to the CPU partition.
+
+An NPU child carries: `mc_code` = its slice of the instruction stream; `reg_id_to_parameter_value["REG_0"]` = the whole `.bin` (DDR region 0; constants'
+`ddr_addr` is their offset in it); REG_1 = the pool (region 1; border tensors' `ddr_addr` and `stride` in bytes, which are elements);
+`npuforge_instructions` = [first, count]; `dpu_name`, `dpu_fingerprint` = the arch's; `runner` = our library.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npuforge.compile.ir.errors import NpuforgeError, VerifyError
+from npuforge.compile.ir.graph import Partition
+from npuforge.compile.ir.quantization import QGraph, TensorQuant
+from npuforge.compile.xir import cpu_ops, npu_ops
+from npuforge.compile.xir.builder import (
+    ROUND_MODE,
+    RUNNER_LIBRARY,
+    Builder,
+    dtype_of,
+    floats,
+    integer,
+    integers,
+    stored_shape,
+    string,
+)
+from npuforge.compile.xir.model import Attr, Attrs, XModel, XSubgraph, XTensor, to_message
+from npuforge.compile.xir.npu_ops import nhwc, quant_attrs
+from npuforge.compile.xir.reader import check_structure
+from npuforge.compile.xir.shapes import shape_problems
+from npuforge.compile.xir.validate import check_schema
+from npuforge.hw_kernels.isa.binfile import BinFile, parse_bin, read_bin
+
+INSTRUCTION_BYTES = 128
+CPU, DPU, USER = "CPU", "DPU", "USER"
+
+
+def write_xmodel(qgraph: QGraph, binary: BinFile | bytes | Path | str, path: Path | str) -> XModel:
+    """Writes the file, whole or not at all, and returns what is in it. `binary`: the `.bin` made of the same graph, or its path or bytes."""
+    model = build_xmodel(qgraph, binary)
+    data = to_message(model).SerializeToString(deterministic=True)
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise NpuforgeError(f"{target}: cannot be written ({error.strerror})") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise NpuforgeError(f"{target}: cannot be written ({error.strerror})") from None
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return model
+
+
+def build_xmodel(qgraph: QGraph, binary: BinFile | bytes | Path | str) -> XModel:
+    """The model, checked as our reader, XIR's operator table and XIR's shape rules would."""
+    if isinstance(binary, bytes):
+        binary = parse_bin(binary)
+    elif not isinstance(binary, BinFile):
+        binary = read_bin(binary)
+    model = _Writer(qgraph, binary).build()
+    check_structure(model)
+    check_schema(model)
+    wrong = shape_problems(model)
+    if wrong:
+        raise VerifyError(f"writing the .xmodel: {wrong[0]}")
+    return model
+
+
+@dataclass
+class _Border:
+    """Where a tensor's forms are: the op with its int8 form (outside any NPU partition) and, per CPU child, the op with its float form."""
+
+    fixed: str = ""
+    plain: dict[int, str] = field(default_factory=dict)
+
+
+class _Writer:
+    def __init__(self, qgraph: QGraph, binary: BinFile) -> None:
+        self.qgraph, self.graph, self.binary = qgraph, qgraph.graph, binary
+        self.meta: dict[str, Any] = binary.json()
+        self.layers: dict[str, dict[str, Any]] = {layer["name"]: layer for layer in self.meta.get("layers", [])}
+        self.builder = Builder()
+        self.borders: dict[str, _Border] = {}
+        self.children: list[XSubgraph] = []
+        self.node_of = {n.name: n for n in self.graph.nodes}
+        npu = [p for p in self.graph.partitions if p.device == "NPU"]
+        self.crossing = {t for p in npu for t in (*p.inputs, *p.outputs)}
+        stored = [p for p in self.meta["partitions"] if p["device"] == "NPU"]
+        if len(stored) != len(npu):
+            raise VerifyError(f"writing the .xmodel: the graph has {len(npu)} NPU partitions, its .bin {len(stored)}")
+        self.stored = iter(stored)
+
+    def build(self) -> XModel:
+        for name in self.graph.inputs:
+            self._input(name)
+        for index, partition in enumerate(self.graph.partitions):
+            if partition.device == "NPU":
+                self._npu_partition(index, partition)
+            else:
+                self._cpu_partition(index, partition)
+        returned = self._outputs()
+        work = sum(int(c.get("workload", 0)) for c in self.children)
+        root = XSubgraph(
+            "root", {"reserve_const_data": Attr("bool", True), "workload": Attr("uint64", work)}, [], self.children
+        )
+        attrs: Attrs = {
+            "origin": string("npuforge"),
+            "tools_commit_id": Attr("map_string_2_string", {"npuforge": str(self.meta.get("tool", ""))}),
+            "return_ops": Attr("string_vec", returned),
+            "npuforge_mode": string(self.qgraph.mode),
+        }
+        return XModel(self.graph.name or "network", self.builder.ops, root, attrs)
+
+    # ---- network inputs and outputs
+
+    def _input(self, name: str) -> None:
+        leaf: list[str] = []
+        border = self.borders.setdefault(name, _Border())
+        if name in self.crossing:
+            border.fixed = self._fixed_source(name, leaf)
+        else:
+            info = self.graph.tensors[name]
+            shape = nhwc(info.shape) if self._is_nhwc(name) else stored_shape(info.shape, name)
+            kind, width = dtype_of(info.dtype)
+            tensor = XTensor(name, shape, kind, width)
+            attrs = {"shape": integers(shape), "data_type": string(tensor.dtype)}
+            border.plain[-1] = self.builder.op(name, "data", tensor, {}, attrs, USER, leaf)
+        self.children.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(USER)}, leaf))
+
+    def _is_nhwc(self, name: str) -> bool:
+        return self.graph.input_layout.get(name) == "NHWC" and len(self.graph.tensors[name].shape) == 4
+
+    def _fixed_source(self, name: str, leaf: list[str]) -> str:
+        quant = self.qgraph.quant[name]
+        tensor = XTensor(name, nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(quant))
+        attrs = {"shape": integers(tensor.shape), "data_type": string(tensor.dtype)}
+        return self.builder.op(name, "data-fix", tensor, {}, attrs, USER, leaf)
+
+    def _outputs(self) -> list[str]:
+        """Names of the ops that give the network's outputs as float, in order."""
+        leaf: list[str] = []
+        index = len(self.graph.partitions)
+        returned = []
+        for name in self.graph.outputs:
+            border = self.borders.get(name)
+            if border is None:
+                raise VerifyError(f"writing the .xmodel: nothing gives the network output {name!r}")
+            written = [op for child, op in border.plain.items() if child == self._writer_of(name)]
+            returned.append(written[0] if written else self._float(name, index, leaf))
+        if leaf:
+            self._cpu_child("subgraph_outputs", leaf)
+        return returned
+
+    def _writer_of(self, name: str) -> int:
+        """The CPU partition that computes `name`, −2 if none does."""
+        for index, partition in enumerate(self.graph.partitions):
+            if partition.device != "NPU" and any(name in self.node_of[n].outputs for n in partition.nodes):
+                return index
+        return -1 if name in self.graph.inputs and name not in self.crossing else -2
+
+    # ---- CPU partitions
+
+    def _cpu_child(self, name: str, leaf: list[str]) -> None:
+        runner = Attr("map_string_2_string", dict.fromkeys(("run", "sim", "ref"), RUNNER_LIBRARY))
+        self.children.append(
+            XSubgraph(name, {"device": string(CPU), "runner": runner, "workload": Attr("uint64", 0)}, leaf)
+        )
+
+    def _cpu_partition(self, index: int, partition: Partition) -> None:
+        leaf: list[str] = []
+        producers: dict[str, str] = {}
+        for name in partition.nodes:
+            node = self.node_of[name]
+            for tensor in node.inputs:
+                if tensor and tensor not in producers and tensor not in self.graph.constants:
+                    producers[tensor] = self._float(tensor, index, leaf)
+            names = {t: f"{t}_float" for t in node.outputs if t in self.crossing}
+            cpu_ops.emit(cpu_ops.HostNode(node, self.graph, self.builder, leaf, producers), names)
+            for tensor in node.outputs:
+                if tensor:
+                    self.borders.setdefault(tensor, _Border()).plain[index] = producers[tensor]
+                if tensor in self.crossing:
+                    self._quantise(tensor, producers[tensor], leaf)
+        self._cpu_child(f"subgraph_{leaf[0]}", leaf)
+
+    def _float(self, name: str, child: int, leaf: list[str]) -> str:
+        """The op with the float form of `name` as the CPU child `child` sees it; what is missing is added to `leaf`."""
+        border = self.borders[name]
+        if child in border.plain:
+            return border.plain[child]
+        if not border.fixed:  # a float network input, or another CPU partition's result
+            source = next(iter(border.plain.values()))
+            if self._is_nhwc(name):
+                source = self._transposed(name, source, f"{name}_float", [0, 3, 1, 2], leaf)
+                border.plain[child] = source
+            return source
+        quant = self.qgraph.quant[name]
+        shape = nhwc(self.graph.tensors[name].shape)
+        flat = shape[1] * shape[2] == 1 or shape[3] == 1
+        tensor = XTensor(f"{name}_nhwc", shape, "FLOAT", 32)
+        source = self._dequantised(name, border.fixed, quant, tensor, leaf)
+        if flat:  # nothing moves: a reshape says so
+            target = XTensor(f"{name}_float", list(self.graph.tensors[name].shape), "FLOAT", 32)
+            attrs = {"shape": integers(target.shape)}
+            border.plain[child] = self.builder.op(
+                f"{name}_reshape", "reshape", target, {"input": [source]}, attrs, CPU, leaf
+            )
+        else:
+            border.plain[child] = self._transposed(name, source, f"{name}_float", [0, 3, 1, 2], leaf)
+        return border.plain[child]
+
+    def _transposed(self, name: str, source: str, tensor_name: str, order: list[int], leaf: list[str]) -> str:
+        n, c, h, w = self.graph.tensors[name].shape
+        shape = [n, c, h, w] if order == [0, 3, 1, 2] else [n, h, w, c]
+        tensor = XTensor(tensor_name, shape, "FLOAT", 32)
+        return self.builder.op(
+            f"{name}_transpose", "transpose", tensor, {"input": [source]}, {"order": integers(order)}, CPU, leaf
+        )
+
+    def _dequantised(self, name: str, source: str, quant: TensorQuant, tensor: XTensor, leaf: list[str]) -> str:
+        if quant.fix_point is not None:
+            return self.builder.op(
+                f"{name}_fix2float", "fix2float", tensor, {"input": [source]}, _fix(quant.fix_point), CPU, leaf
+            )
+        op = self.builder.custom(f"{name}_dequantize", "npuforge::Dequantize", tensor, [source], {}, CPU, leaf)
+        self.builder.ops[-1].attrs |= _scales(quant)
+        return op
+
+    def _quantise(self, name: str, source: str, leaf: list[str]) -> None:
+        """The int8 NHWC form of what a CPU partition gives to an NPU partition."""
+        source = self._transposed(name, source, f"{name}_nhwc", [0, 2, 3, 1], leaf)
+        quant = self.qgraph.quant[name]
+        tensor = XTensor(name, nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(quant))
+        border = self.borders[name]
+        if quant.fix_point is not None:
+            attrs = _fix(quant.fix_point)
+            border.fixed = self.builder.op(
+                f"{name}_float2fix", "float2fix", tensor, {"input": [source]}, attrs, CPU, leaf
+            )
+        else:
+            border.fixed = self.builder.custom(
+                f"{name}_quantize", "npuforge::Quantize", tensor, [source], {}, CPU, leaf
+            )
+            self.builder.ops[-1].attrs |= _scales(quant)
+
+    # ---- NPU partitions
+
+    def _npu_partition(self, index: int, partition: Partition) -> None:
+        producers: dict[str, str] = {}
+        leaves: list[XSubgraph] = []
+        for name in partition.inputs:
+            leaf: list[str] = []
+            tensor = XTensor(
+                f"{name}_upload", nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(self.qgraph.quant[name])
+            )
+            tensor.attrs |= self._pool_place(name)
+            producers[name] = self.builder.op(
+                f"{name}_upload", "upload", tensor, {"input": [self.borders[name].fixed]}, {}, DPU, leaf
+            )
+            leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(DPU)}, leaf))
+        order = []
+        for name in partition.nodes:
+            leaf = self._layer(name, partition, producers)
+            work = Attr("uint64", 2 * int(self.layers.get(name, {}).get("macs", 0)))
+            leaves.append(XSubgraph(f"subgraph_{name}", {"device": string(DPU), "workload": work}, leaf))
+            order.append(leaves[-1].name)
+        for name in partition.outputs:
+            leaf = []
+            tensor = XTensor(
+                name, nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(self.qgraph.quant[name])
+            )
+            fixed = self.builder.op(f"{name}_download", "download", tensor, {"input": [producers[name]]}, {}, DPU, leaf)
+            self.borders.setdefault(name, _Border()).fixed = fixed
+            leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(DPU)}, leaf))
+        attrs = self._npu_attrs(next(self.stored), order)
+        attrs["workload"] = Attr("uint64", sum(int(leaf_.get("workload", 0)) for leaf_ in leaves))
+        self.children.append(XSubgraph(f"subgraph_npu_{index}", attrs, [], leaves))
+
+    def _layer(self, name: str, partition: Partition, producers: dict[str, str]) -> list[str]:
+        node = self.node_of[name]
+        leaf: list[str] = []
+        output = node.outputs[0]
+        crossing = output in partition.outputs
+        place = self._pool_place(output) if crossing else self._trace_place(name)
+        inputs = [producers[t] for t in node.inputs if t and t not in self.graph.constants]
+        layer = npu_ops.Layer(
+            node, self.qgraph, self.builder, leaf, inputs, f"{output}_npu" if crossing else output, place, self._storage
+        )
+        producers[output] = npu_ops.emit(layer)
+        return leaf
+
+    def _storage(self, layer: str, kind: str) -> Attrs:
+        """Where a layer's parameters lie in the `.bin`."""
+        section = self.binary.sections.get(f"{self.layers.get(layer, {}).get('id', '')}_{kind}")
+        if section is None:
+            return {}
+        return {"reg_id": integer(0), "ddr_addr": integer(section.offset), "location": integer(1)}
+
+    def _pool_place(self, name: str) -> Attrs:
+        """Where a border tensor lies in the pool."""
+        stored = self.meta["tensors"].get(name, {}).get("npu")
+        if stored is None:
+            raise VerifyError(f"writing the .xmodel: the .bin has no place for the border tensor {name!r}")
+        row, pixel = int(stored["row_stride"]), int(stored["pixel_stride"])
+        stride = integers([int(stored["h"]) * row, row, pixel, 1])
+        return {"reg_id": integer(1), "ddr_addr": integer(stored["offset"]), "location": integer(1), "stride": stride}
+
+    def _trace_place(self, layer: str) -> Attrs:
+        """Where an inner tensor lies: DDR pool (location 1) or on chip (location 0)."""
+        trace = self.layers.get(layer, {}).get("trace") or {}
+        if trace.get("space") != "pool":
+            return {"location": integer(0)}
+        row = int(trace["row_stride"])
+        return {
+            "reg_id": integer(1),
+            "ddr_addr": integer(trace["address"]),
+            "location": integer(1),
+            "npuforge_row_stride": integer(row),
+        }
+
+    def _npu_attrs(self, stored: dict[str, Any], order: list[str]) -> Attrs:
+        first, count = int(stored["first_instruction"]), int(stored["instruction_count"])
+        code = self.binary["instructions"].data[first * INSTRUCTION_BYTES : (first + count) * INSTRUCTION_BYTES]
+        text = "map_string_2_string"
+        return {
+            "device": string(DPU),
+            "runner": Attr(text, dict.fromkeys(("run", "sim", "ref"), RUNNER_LIBRARY)),
+            "dpu_name": string(str(self.meta["arch"]["name"])),
+            "dpu_fingerprint": Attr("uint64", int(self.meta["fingerprint"], 16)),
+            "mc_code": Attr("bytes", code),
+            "npuforge_instructions": integers([first, count]),
+            "children_topological_sort": Attr("string_vec", order),
+            "reg_id_to_parameter_value": Attr("map_string_2_bytes", {"REG_0": self.binary.image}),
+            "reg_id_to_context_type": Attr(text, {"REG_0": "CONST", "REG_1": "DATA"}),
+            "reg_id_to_context_type_v2": Attr(text, {"REG_0": "CONST", "REG_1": "WORKSPACE"}),
+            "reg_id_to_hw_segment": Attr(text, {"REG_0": "W0", "REG_1": "D0"}),
+            "reg_id_to_size": Attr(
+                "map_string_2_int32", {"REG_0": len(self.binary.image), "REG_1": int(self.meta["pool_size"])}
+            ),
+        }
+
+
+def _fix(fix_point: int) -> Attrs:
+    """Attributes of fix2float and float2fix."""
+    attrs = {"fix_point": integer(fix_point), "bit_width": integer(8), "if_signed": Attr("bool", True)}
+    return attrs | {"round_mode": string(ROUND_MODE)}
+
+
+def _scales(quant: TensorQuant) -> Attrs:
+    """Attributes of npuforge::Quantize and Dequantize: real = (q − zero_point[c])·scale[c], or (q + 128 − mean[c])·scale[c]."""
+    attrs = {"scale": floats(quant.scale), "zero_point": integers(quant.zero_point)}
+    return attrs if quant.image_mean is None else attrs | {"mean": floats(quant.image_mean)}
