@@ -1,0 +1,66 @@
+"""Matching the detections of two columns: which box became which, with IoU and score change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass
+class Pair:
+    """Row indices in both columns."""
+
+    reference: int
+    other: int
+    iou: float
+    score_change: float  # other - reference
+
+
+@dataclass
+class Matching:
+    """Pairs by the reference's score, then what has no partner."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)  # only in the reference
+    gained: list[int] = field(default_factory=list)  # only in the other
+
+    @property
+    def mean_iou(self) -> float | None:
+        """Over the pairs."""
+        return sum(p.iou for p in self.pairs) / len(self.pairs) if self.pairs else None
+
+    @property
+    def largest_score_change(self) -> float | None:
+        """The largest absolute score change over the pairs."""
+        return max((abs(p.score_change) for p in self.pairs), default=None)
+
+
+def iou_matrix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[len(a), len(b)] of intersection over union of corner boxes."""
+    a, b = a[:, None, :4].astype(np.float64), b[None, :, :4].astype(np.float64)
+    size = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
+    both = np.prod(np.maximum(size, 0.0), axis=-1)
+    union = np.prod(a[..., 2:] - a[..., :2], axis=-1) + np.prod(b[..., 2:] - b[..., :2], axis=-1) - both
+    return np.divide(both, union, out=np.zeros_like(both), where=union > 0)
+
+
+def match(reference: np.ndarray, other: np.ndarray, min_iou: float = 0.5) -> Matching:
+    """Greedy, closest pairs first, within a class; pairs need an IoU of at least `min_iou`."""
+    result = Matching()
+    free_reference, free_other = set(range(len(reference))), set(range(len(other)))
+    if len(reference) and len(other):
+        iou = iou_matrix(reference, other)
+        iou[reference[:, 5][:, None] != other[:, 5][None, :]] = 0.0
+        for index in np.argsort(-iou, axis=None, kind="stable"):
+            r, o = (int(v) for v in np.unravel_index(index, iou.shape))
+            if iou[r, o] < min_iou or iou[r, o] <= 0.0:
+                break
+            if r in free_reference and o in free_other:
+                free_reference.remove(r)
+                free_other.remove(o)
+                result.pairs.append(Pair(r, o, float(iou[r, o]), float(other[o, 4]) - float(reference[r, 4])))
+    result.pairs.sort(key=lambda p: -float(reference[p.reference, 4]))
+    result.lost = sorted(free_reference, key=lambda i: -float(reference[i, 4]))
+    result.gained = sorted(free_other, key=lambda i: -float(other[i, 4]))
+    return result
