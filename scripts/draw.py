@@ -42,8 +42,8 @@ def draw_detections(
     line = max(1, round(2 * scale))
     for box in np.zeros((0, 4)) if truth is None else truth:
         x1, y1, x2, y2 = (round(float(v)) for v in box[:4])
-        cv2.rectangle(canvas, (x1, y1), (x2, y2), (0, 0, 0), line + 1, cv2.LINE_AA)
-        cv2.rectangle(canvas, (x1, y1), (x2, y2), (255, 255, 255), max(1, line // 2), cv2.LINE_AA)
+        cv2.rectangle(canvas, (x1, y1), (x2, y2), (0, 0, 0), line + 2)
+        cv2.rectangle(canvas, (x1, y1), (x2, y2), (255, 255, 255), max(1, line // 2))
     for row in sorted(detections, key=lambda r: float(r[4])):
         _draw_one(canvas, row, class_names, line, scale, scores)
     return canvas
@@ -71,7 +71,7 @@ def _draw_one(
     label = int(row[5])
     colour = class_colour(label)
     x1, y1, x2, y2 = (round(float(v)) for v in row[:4])
-    cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, line, cv2.LINE_AA)
+    cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, line)
     text = class_name(label, class_names) + (f" {row[4]:.2f}" if scores else "")
     size = max(0.35, 0.45 * scale)
     weight = max(1, round(scale))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import math
@@ -42,7 +43,8 @@ def write_report(data: ReportData, html: str | Path, json_file: str | Path | Non
             temporary.write_text(content, encoding="utf-8")
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             raise UsageError(f"{path}: the report cannot be written: {error.strerror}") from error
 
 

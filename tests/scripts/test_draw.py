@@ -1,0 +1,57 @@
+"""Drawing: where the marks are, that the input stays as it was, and errors of saving."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from npuforge.compile.ir.errors import UsageError
+from npuforge.scripts.draw import class_colour, class_name, draw_detections, save_image
+
+
+def grey() -> np.ndarray:
+    return np.full((200, 300, 3), 128, dtype=np.uint8)
+
+
+def test_box_and_keypoints_are_drawn_where_they_belong() -> None:
+    image = grey()
+    row = np.array([[50, 60, 150, 160, 0.9, 3, 100, 110]], dtype=np.float32)
+    drawn = draw_detections(image, row)
+    assert (image == 128).all(), "the caller's image is not changed"
+    changed = (drawn != 128).any(axis=2)
+    assert changed[60, 50:151].all() and changed[160, 50:151].all() and changed[60:161, 150].all()
+    assert tuple(int(v) for v in drawn[160, 100]) == class_colour(3)
+    assert changed[108:113, 98:103].any()
+    assert not changed[80:100, 60:90].any() and not changed[:, 200:].any()
+
+
+def test_nothing_to_draw_changes_nothing() -> None:
+    np.testing.assert_array_equal(draw_detections(grey(), np.zeros((0, 6), dtype=np.float32)), grey())
+
+
+def test_boxes_outside_the_image_are_no_trouble() -> None:
+    draw_detections(
+        grey(), np.array([[-1e4, -1e4, 1e4, 1e4, 0.5, 0], [290, 0, 299, 10, 0.5, 1]], dtype=np.float32), ["x" * 80]
+    )
+
+
+def test_truth_boxes_are_white() -> None:
+    drawn = draw_detections(grey(), np.zeros((0, 6)), truth=np.array([[10.0, 20.0, 60.0, 70.0]]))
+    assert drawn[20:71, 10].max() == 255
+
+
+def test_classes_have_their_own_colours_and_names() -> None:
+    assert len({class_colour(k) for k in range(80)}) == 80
+    assert class_name(1, ["a", "b"]) == "b"
+    assert class_name(2, ["a", "b"]) == "class 2" and class_name(0, ["Käfer"]) == "class 0"
+
+
+def test_saving(tmp_path: Path) -> None:
+    save_image(tmp_path / "new" / "a.png", grey())
+    np.testing.assert_array_equal(cv2.imread(str(tmp_path / "new" / "a.png")), grey())
+    with pytest.raises(UsageError, match=r"a\.xyz: cannot write an image of this type"):
+        save_image(tmp_path / "a.xyz", grey())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        save_image(tmp_path / "file" / "a.png", grey())
