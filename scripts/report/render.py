@@ -74,19 +74,9 @@ def render_html(data: ReportData) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {
-        "bytes": svg.kibibytes,
-        "short": svg.short_number,
-        "db": _db,
-        "percent": lambda v, digits=1: "–" if v is None else f"{100 * v:.{digits}f} %",
-        "points": lambda v, digits=1: "–" if v is None else f"{100 * v:.{digits}f}",
-        "thousands": lambda v: f"{v:,}".replace(",", " "),
-        "tail": lambda v: v if len(v) <= NAME_LENGTH else "…" + v[1 - NAME_LENGTH :],  # the end tells names apart
-        "cosine": lambda v: f"{v:.6f}" if v > 0.999 else f"{v:.4f}",
-        "yaml": lambda v: yaml.safe_dump(
-            _clean(v), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110
-        ),
-    }
+    filters = (svg.kibibytes, svg.short_number, _db, _percent, _points, _thousands, _cosine, _tail, _yaml)
+    names = ("bytes", "short", "db", "percent", "points", "thousands", "cosine", "tail", "yaml")
+    environment.filters |= dict(zip(names, filters, strict=True))
     differing, compared = data.differing()
     return environment.get_template("template.html.j2").render(
         data=data,
@@ -104,6 +94,31 @@ def render_html(data: ReportData) -> str:
 
 def _db(value: float) -> str:
     return "exact" if value >= EXACT_DB else f"{value:.1f}"
+
+
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def _points(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f}"
+
+
+def _thousands(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
+
+
+def _cosine(value: float) -> str:
+    return f"{value:.6f}" if value > 0.999 else f"{value:.4f}"
+
+
+def _tail(name: str) -> str:
+    """The end tells names apart."""
+    return name if len(name) <= NAME_LENGTH else "…" + name[1 - NAME_LENGTH :]
+
+
+def _yaml(value: Any) -> str:
+    return str(yaml.safe_dump(_clean(value), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110))
 
 
 def _charts(data: ReportData) -> dict[str, Any]:
