@@ -135,19 +135,6 @@ def _pool(editor: Editor, node: Node) -> None:
         node.attrs["count_include_pad"] = int(node.attrs.get("count_include_pad", 0))
 
 
-def _reduce_mean(editor: Editor, node: Node) -> None:
-    """ReduceMean over height and width that keeps them is a global average pool."""
-    if not _four(editor, node.inputs[0], node.outputs[0]) or len(node.inputs) < 2:
-        return
-    axes = editor.constant(node.inputs[1])
-    if axes is None or sorted(int(a) % 4 for a in axes) != [2, 3]:
-        return
-    height, width = editor.shape(node.inputs[0])[2:]
-    node.op, node.attrs = "AveragePool", {"kernel_shape": [height, width]}
-    editor.update(node, inputs=node.inputs[:1])
-    _pool(editor, node)
-
-
 def _resize(editor: Editor, node: Node) -> None:
     """Sizes and scales as attributes, where the mode is one the NPU may take; other modes keep the ONNX form."""
     if (
@@ -235,7 +222,6 @@ _RULES: dict[str, Callable[[Editor, Node], None]] = {
     "AveragePool": _pool,
     "GlobalAveragePool": _pool,
     "GlobalMaxPool": _pool,
-    "ReduceMean": _reduce_mean,
     "Resize": _resize,
     "Concat": _concat,
     "Sum": _sum,

@@ -15,6 +15,8 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.activations import collect_activations
+from npuforge.compile.steps.linear import lift_linear
+from npuforge.compile.steps.moves import full_pads
 from npuforge.compile.steps.rewrite import Editor, extend_sources, merged_sources
 
 NHWC_TO_NCHW = [0, 3, 1, 2]
@@ -31,6 +33,8 @@ def fold(graph: Graph) -> Graph:
     editor.prune()
     _drop_input_transpose(editor)
     _repeat(editor, TIDY)
+    lift_linear(editor)
+    _repeat(editor, (_vector_into_previous,))
     if collect_activations(editor):  # before constants move: 0.5 * x * (1 + erf(…)) would lose its 0.5 to a convolution
         editor.prune()
     _repeat(editor, TIDY + MERGE)
@@ -139,6 +143,12 @@ def _into_previous(editor: Editor, node: Node) -> bool:
     return True
 
 
+def _vector_into_previous(editor: Editor, node: Node) -> bool:
+    """BatchNorm and constants that differ between channels go into a convolution before activations are looked for (these have scalars only)."""
+    vectors = [v for t in node.inputs if (v := editor.constant(t)) is not None and v.size > 1]
+    return bool(vectors) and _into_previous(editor, node)
+
+
 def _by_group(weight: np.ndarray, node: Node, scale: np.ndarray) -> np.ndarray:
     """ConvTranspose weights [I, O/g, kH, kW] with output channel o = group*(O/g) + position multiplied by scale[o]."""
     group = int(node.attrs.get("group", 1))
@@ -212,25 +222,28 @@ def _pad_into_window(editor: Editor, node: Node) -> bool:
     return True
 
 
-def full_pads(editor: Editor, node: Node) -> list[int] | None:
-    """Begin and end pads of every axis of a Pad node, None where they are not constant."""
-    given = editor.constant(node.inputs[1])
-    if given is None:
-        return None
-    rank = len(editor.shape(node.inputs[0]))
-    values = [int(v) for v in given]
-    if len(node.inputs) < 4 or not node.inputs[3]:
-        return values
-    axes = editor.constant(node.inputs[3])
-    if axes is None:
-        return None
-    pads = [0] * (2 * rank)
-    for i, axis in enumerate(int(a) % rank for a in axes):
-        pads[axis], pads[axis + rank] = values[i], values[i + len(axes)]
-    return pads
-
-
 # ---- no-ops and chains
+def _mean_is_pool(editor: Editor, node: Node) -> bool:
+    """ReduceMean over height and width is a global average pool (and a Reshape where it drops them)."""
+    if node.op != "ReduceMean" or len(node.inputs) < 2 or len(editor.shape(node.inputs[0])) != 4:
+        return False
+    axes = editor.constant(node.inputs[1])
+    if axes is None or sorted(int(a) % 4 for a in axes) != [2, 3] or editor.shape(node.outputs[0])[0] != 1:
+        return False
+    target, channels = node.outputs[0], editor.shape(node.inputs[0])[1]
+    editor.remove(node)
+    pooled = target
+    if not node.attrs.get("keepdims", 1):
+        pooled = editor.fresh_tensor(f"{target}/map", (1, channels, 1, 1))
+        shape = editor.add_constant(f"{target}/shape", np.asarray([1, channels], np.int64))
+        row = Node(
+            editor.fresh_node(f"{node.name}/row"), "Reshape", [pooled, shape], [target], sources=list(node.sources)
+        )
+        editor.add(row, node)
+    editor.add(Node(node.name, "GlobalAveragePool", [node.inputs[0]], [pooled], sources=node.sources), node)
+    return True
+
+
 def _is_noop(editor: Editor, node: Node) -> bool:
     if node.op == "Identity" or (
         node.op == "Dropout" and not any(editor.users(t) or editor.is_output(t) for t in node.outputs[1:])
@@ -332,5 +345,5 @@ def _drop_input_transpose(editor: Editor) -> None:
             editor.bypass(user)
 
 
-TIDY = (_drop_noop, _merge_transposes)
+TIDY = (_drop_noop, _merge_transposes, _mean_is_pool)
 MERGE = (_into_previous, _into_next, _pad_into_window)

@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.steps.dequantise import remove_pairs
 from npuforge.compile.steps.infer import propagate
 from npuforge.compile.steps.onnx_file import check_model, read_model
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
@@ -57,6 +58,7 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     graph = _to_graph(simplified, name)
     upgrade(graph)
     propagate(graph)
+    trouble += remove_pairs(graph)
     return Imported(Editor(graph).finish(), model, trouble)
 
 

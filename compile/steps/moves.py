@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
-from npuforge.compile.steps.fold import full_pads
 from npuforge.compile.steps.rewrite import Editor, merged_sources
 
 MOVES = (
@@ -112,6 +111,20 @@ def _traces(editor: Editor, target: str) -> list[_Trace]:
                 order = {id(n): i for i, n in enumerate(editor.nodes())}
                 traces.append(_Trace(source, numbers, sorted(nodes.values(), key=lambda n: order[id(n)])))
     return traces
+
+
+def element_numbers(editor: Editor, target: str) -> tuple[str, np.ndarray, list[Node]] | None:
+    """(feature map, numbers of its elements in the shape of `target`, nodes between) of the farthest feature map that `target` is made of."""
+    source, current = None, _single_source(editor, target)
+    while current is not None:
+        source = current if _feature_map(editor.shape(current)) else source
+        current = _single_source(editor, current)
+    if source is None or math.prod(editor.shape(source)) > _LIMIT:
+        return None
+    shape = editor.shape(source)
+    nodes: dict[int, Node] = {}
+    numbers = _number(editor, target, {source: np.arange(math.prod(shape), dtype=np.int64).reshape(shape)}, nodes)
+    return None if numbers is None else (source, numbers, list(nodes.values()))
 
 
 def _single_source(editor: Editor, tensor: str) -> str | None:
@@ -215,6 +228,24 @@ def _pad(editor: Editor, node: Node, x: np.ndarray) -> list[np.ndarray] | None:
         if value is None or value.any():
             return None
     return [np.pad(x, list(zip(pads[: x.ndim], pads[x.ndim :], strict=True)), constant_values=ZERO)]
+
+
+def full_pads(editor: Editor, node: Node) -> list[int] | None:
+    """Begin and end pads of every axis of a Pad node, None where they are not constant."""
+    given = editor.constant(node.inputs[1])
+    if given is None:
+        return None
+    rank = len(editor.shape(node.inputs[0]))
+    values = [int(v) for v in given]
+    if len(node.inputs) < 4 or not node.inputs[3]:
+        return values
+    axes = editor.constant(node.inputs[3])
+    if axes is None:
+        return None
+    pads = [0] * (2 * rank)
+    for i, axis in enumerate(int(a) % rank for a in axes):
+        pads[axis], pads[axis + rank] = values[i], values[i + len(axes)]
+    return pads
 
 
 def _recognise(numbers: np.ndarray, source: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, list[int]] | None:

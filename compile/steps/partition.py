@@ -130,7 +130,7 @@ def cpu_operators() -> frozenset[str]:
 def _check_cpu(node: Node) -> None:
     if node.op not in cpu_operators():
         raise UnsupportedError(
-            f"node '{node.name}' ({node.op}) cannot be compiled: on the NPU {node.reason}, and the CPU partition has no {node.op}; "
+            f"node '{node.name}' ({node.op}) can run nowhere: NPU: {node.reason}; CPU: the runtime has no {node.op}; "
             f"export the network without it, or add hw_kernels/ops/<op>/cpu.hpp (ONNX nodes: {', '.join(node.sources[:3])})"
         )
 

@@ -68,7 +68,7 @@ def test_preparation_on_the_cpu_comes_first(build, weights, placed):
 
 def test_operator_that_nothing_has(build, weights, compiled):
     nodes = [("Det", ["x"], ["y"], {}, "determinant")]
-    with pytest.raises(UnsupportedError, match=r"'determinant' \(Det\).*no Det.*cpu\.hpp"):
+    with pytest.raises(UnsupportedError, match=r"'determinant' \(Det\) can run nowhere.*no Det.*cpu\.hpp"):
         partition(compiled(build(nodes)))
 
 
