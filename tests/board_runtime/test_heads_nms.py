@@ -63,6 +63,11 @@ def test_iou_of_exactly_the_threshold_is_kept() -> None:
 def test_wrong_rows_are_refused() -> None:
     with pytest.raises(UsageError, match=r"\[N, 6 \+ 2 \* keypoints\]"):
         nms(np.zeros((3, 5), dtype=np.float32), 0.5)
+    for column, value in ((4, np.nan), (0, np.inf), (5, 1e9)):
+        rows = np.zeros((3, 6), dtype=np.float32)
+        rows[1, column] = value
+        with pytest.raises(UsageError, match="row 1 holds a value that is not finite"):
+            nms(rows, 0.5)
 
 
 @settings(max_examples=100, deadline=None)

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "npuforge/device.hpp"
@@ -42,6 +43,9 @@ std::vector<Detection> from_array(const FloatArray& array) {
     std::vector<Detection> detections(static_cast<std::size_t>(array.shape(0)));
     const float* row = array.data();
     for (Detection& d : detections) {
+        if (!std::all_of(row, row + 6, [](float v) { return std::isfinite(v); }) || std::fabs(row[5]) > 16777216.0F)
+            throw ArgumentError("detections: row " + std::to_string(&d - detections.data()) +
+                                " holds a value that is not finite, or a class beyond 2^24");
         d.x1 = row[0], d.y1 = row[1], d.x2 = row[2], d.y2 = row[3], d.score = row[4];
         d.label = static_cast<std::int32_t>(row[5]);
         d.keypoint_count = static_cast<std::int32_t>((array.shape(1) - 6) / 2);
