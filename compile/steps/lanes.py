@@ -7,7 +7,8 @@ inputs are views into one storage at whole blocks where that is legal, else copi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,7 @@ class _Partition:
         self.joined: list[_Joined] = []
         self.compact: dict[str, str] = {}  # tensor -> the tensor that holds it with a map of its own
         self.moved_names: dict[str, str] = {}
+        self.made_shapes: dict[str, tuple[int, ...]] = {}  # of tensors that hold no tensor of the graph
         self.shared: set[str] = set()  # inputs whose blocks hold other channels, perhaps
         self.zeros: dict[str, np.ndarray] = {}
         self.node_of = {n.name: n for n in self.graph.nodes}
@@ -67,6 +69,8 @@ class _Partition:
     # ---- tensors ---------------------------------------------------------------------------------------------------
     def shape(self, tensor: str) -> tuple[int, ...]:
         """ONNX shape, also of tensors made here."""
+        if tensor in self.made_shapes:
+            return self.made_shapes[tensor]
         return self.graph.tensors[self.moved_names.get(tensor, tensor)].shape
 
     def _new_root(self, tensor: str, lanes: LaneMap, size: tuple[int, int]) -> None:
@@ -178,11 +182,22 @@ class _Partition:
             self._convolution(node)
         elif node.op in PAIRS:
             self._pair(node)
+        elif node.op == "MaxPool" and separable(node, self.shape(node.inputs[0]), self.shape(node.outputs[0])):
+            self._separate(node)
         elif node.op in KEEPERS:
             x = self._usable(node.inputs[0])
             self._emit(node, self._params(node), [x], node.outputs[0], self._view(x)[2])
         else:
             raise VerifyError(f"lanes: node {node.name}: operator {node.op} was placed on the NPU, but has no lowering")
+
+    def _separate(self, node: Node) -> None:
+        """Maximum over columns of the maximum over rows: the same bits for fewer taps."""
+        x, made = self._usable(node.inputs[0]), f"{node.outputs[0]}#rows"
+        first, second = (replace(node, attrs=attrs) for attrs in split_window(node))
+        channels, width = self.shape(x)[1], self.shape(x)[3]
+        self.made_shapes[made] = (1, int(channels), int(self.shape(node.outputs[0])[2]), int(width))
+        self._emit(replace(first, name=f"{node.name}#rows", outputs=[made]), MoveParams(), [x], made, self._view(x)[2])
+        self._emit(second, MoveParams(), [made], node.outputs[0], self._view(x)[2])
 
     def _params(self, node: Node) -> NodeParams:
         if node.name not in self.qgraph.params:
@@ -245,7 +260,10 @@ class _Partition:
             size = (view.height // view.block, view.width // view.block)
             self.layers.append(Layer(node, MoveParams(), [view.image], key, size))
             self._new_root(key, LaneMap.identity(lanes), size)
-            self.moved_names[key] = view.image
+            if view.block == 1:
+                self.moved_names[key] = view.image
+            else:
+                self.made_shapes[key] = (1, lanes, *size)
         name = f"{tensor}#inlanes"
         self.aliases[name], self.moved_names[name] = _Alias(key, view.lanes), tensor
         return name
@@ -347,6 +365,21 @@ class _Partition:
             root, first, lanes = self._view(tensor)
             base = self.places[root]
             self.places[tensor] = Place(base.storage, base.first_block + first, lanes)
+
+
+def split_window(node: Node) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attributes of the pooling over rows only and over columns only."""
+    kernel, a = node.attrs["kernel_shape"], Attributes.of(node)
+    rows = {"kernel_shape": [kernel[0], 1], "strides": [a.strides[0], 1], "pads": [a.pads[0], 0, a.pads[2], 0]}
+    cols = {"kernel_shape": [1, kernel[1]], "strides": [1, a.strides[1]], "pads": [0, a.pads[1], 0, a.pads[3]]}
+    return rows | {"dilations": [a.dilations[0], 1]}, cols | {"dilations": [1, a.dilations[1]]}
+
+
+def separable(node: Node, shape: tuple[int, ...], out: tuple[int, ...]) -> bool:
+    """Are two one-dimensional maximum poolings clearly cheaper than one?"""
+    kernel_h, kernel_w = node.attrs["kernel_shape"]
+    split = out[2] * shape[3] * kernel_h + out[2] * out[3] * kernel_w
+    return bool(kernel_h > 1 and kernel_w > 1 and 4 * split <= 3 * out[2] * out[3] * kernel_h * kernel_w)
 
 
 def run(qgraph: QGraph, arch: Arch) -> LaneResult:

@@ -20,9 +20,8 @@ from npuforge.hw_kernels.dsl.program import Cut, program_of
 from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Image, Param, Tile, whole_map
 from npuforge.hw_kernels.timing import cost
 
-BAND_CYCLES = (
-    3000  # a resident layer gets one band per so many cycles: the engines overlap across layers at band granularity
-)
+# A resident layer gets one band per so many cycles: the engines overlap across layers at band granularity.
+BAND_CYCLES = 1000
 MAX_BANDS = 8
 COMFORTABLE_BANDS = 16  # of a streaming layer, while something else could be spilled instead
 PREFETCH_LAYERS = 6
@@ -112,6 +111,7 @@ class _Planner:
                 self.reads.setdefault(storage, []).append(index)
         self.needs: dict[tuple[object, ...], int] = {}
         self.cycles = [self._cycles(plan) for plan in self.plans]
+        self.weight = self._weights()
 
     def _cycles(self, plan: LayerPlan) -> int:
         """Engine cycles of the layer as one band."""
@@ -137,6 +137,18 @@ class _Planner:
         for instr in npu.instructions:
             total += cost(instr.name, {k: v for k, v in instr.fields.items() if isinstance(v, int)}, self.arch).cycles
         return total
+
+    def _weights(self) -> list[int]:
+        """Cycles that count for a layer's bands: its own, or those of a neighbour in the data flow that could run beside it."""
+        producers = {plan.layer.output: k for k, plan in enumerate(self.plans)}
+        weight = list(self.cycles)
+        for k, plan in enumerate(self.plans):
+            for tensor in plan.layer.inputs:
+                if tensor in producers:
+                    other = producers[tensor]
+                    weight[k] = max(weight[k], self.cycles[other])
+                    weight[other] = max(weight[other], self.cycles[k])
+        return weight
 
     # ---- residency -------------------------------------------------------------------------------------------------
     def start(self) -> Residency:
@@ -256,7 +268,7 @@ class _Planner:
     def _choose(self, index: int, residency: Residency, room: int) -> tuple[int, int]:
         plan = self.plans[index]
         height, blocks = plan.work.out_size[0], plan.work.out_blocks
-        wanted = max(1, min(MAX_BANDS, self.cycles[index] // BAND_CYCLES, height))
+        wanted = max(1, min(MAX_BANDS, self.weight[index] // BAND_CYCLES, height))
         if not self._streams(index, residency):
             for cuts in _steps(blocks):
                 if self._need(index, residency, wanted, cuts) <= room:
