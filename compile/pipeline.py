@@ -17,7 +17,21 @@ from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.ir.serialize import save
-from npuforge.compile.steps import calibrate, fold, fuse, import_onnx, partition, preprocessing, quantise
+from npuforge.compile.steps import (
+    calibrate,
+    fold,
+    fuse,
+    generate,
+    import_onnx,
+    lanes,
+    partition,
+    plan_memory,
+    preprocessing,
+    quantise,
+    tile,
+    write_files,
+)
+from npuforge.compile.steps.generate import CompiledProgram
 from npuforge.compile.steps.verify import verify as verify_graph
 
 
@@ -40,6 +54,14 @@ def _import(state: None, ctx: Context) -> Graph:
     return imported.graph
 
 
+def _plan(tiled: tile.TileResult, ctx: Context) -> tuple[tile.TileResult, plan_memory.MemoryPlan]:
+    return tiled, plan_memory.run(tiled)
+
+
+def _generate(state: tuple[tile.TileResult, plan_memory.MemoryPlan], ctx: Context) -> CompiledProgram:
+    return generate.run(*state, ctx.preprocess)
+
+
 FRONT_END = (
     _graph_step("import", _import),  # ONNX -> Graph, simplified, static shapes
     _graph_step("fold", fold.run),  # BatchNorm, constants, pads, no-ops
@@ -51,18 +73,26 @@ QUANTISER = (
     _graph_step("calibrate", calibrate.run),  # one pass over the images
     Step("quantise", quantise.run, quantise.verify),  # the integer graph
 )
+BACK_END = (
+    Step("lanes", lambda qgraph, ctx: lanes.run(qgraph, ctx.options.arch), lanes.verify),  # channels -> lanes, views
+    Step("tile", lambda state, ctx: tile.run(state), tile.verify),  # row bands, SRAM residency
+    Step("plan_memory", _plan, lambda state: plan_memory.verify(state[1])),  # the DDR pool
+    Step("generate", _generate, generate.verify),  # addresses, tokens, instruction words, meta
+)
+
+ALL_STEPS = FRONT_END + QUANTISER + BACK_END
 
 
 def run_steps(steps: tuple[Step, ...], state: Any, ctx: Context) -> Any:
     """Runs the steps in order, verifies and dumps each."""
-    for number, step in enumerate(steps):
+    for step in steps:
         start = time.perf_counter()
         state = step.run(state, ctx)
         step.verify(state)
         ctx.seconds[step.name] = time.perf_counter() - start
         if ctx.options.dump is not None:
             _dump(state, ctx.options.dump, f"{len(ctx.seconds):02d}-{step.name}")
-        ctx.options.progress("compile", number + 1, len(steps))
+        ctx.options.progress("compile", len(ctx.seconds), len(ALL_STEPS))
     return state
 
 
@@ -72,11 +102,23 @@ def _dump(state: Any, folder: Path, name: str) -> None:
         save(state, folder / f"{name}.npz")
         graph = state if isinstance(state, Graph) else state.graph
         rows = [
-            {"name": n.name, "op": n.op, "device": n.device, "inputs": n.inputs, "outputs": n.outputs, "sources": n.sources}
-            | {"activation": n.activation.kind, "shapes": [graph.tensors[t].shape for t in n.outputs if t in graph.tensors]}
+            {
+                "name": n.name,
+                "op": n.op,
+                "device": n.device,
+                "inputs": n.inputs,
+                "outputs": n.outputs,
+                "sources": n.sources,
+            }
+            | {
+                "activation": n.activation.kind,
+                "shapes": [graph.tensors[t].shape for t in n.outputs if t in graph.tensors],
+            }
             for n in graph.nodes
         ]
         text = json.dumps(rows, indent=1)
+    elif isinstance(state, tuple):
+        text = json.dumps([part.to_json() for part in state], indent=1)
     else:
         text = json.dumps(state.to_json(), indent=1)
     (folder / f"{name}.json").write_text(text, encoding="utf-8")
@@ -92,3 +134,12 @@ def quantize(options: Options) -> tuple[QGraph, Context]:
     """The integer graph."""
     ctx = Context(options)
     return run_steps(FRONT_END + QUANTISER, None, ctx), ctx
+
+
+def compile_model(options: Options) -> tuple[CompiledProgram, Context]:
+    """The whole pipeline; writes the bundle into `options.output`, whole or not at all."""
+    ctx = Context(options)
+    with write_files.staging(options.output) as folder:
+        compiled: CompiledProgram = run_steps(ALL_STEPS, None, ctx)
+        write_files.run(compiled, ctx, folder)
+    return compiled, ctx

@@ -37,7 +37,9 @@ def verify(qgraph: QGraph) -> None:
             if quant is None:
                 raise VerifyError(f"after step 'quantise': node '{node.name}': tensor {tensor} has no scales")
             if len(quant.scale) != shape[1] or len(quant.zero_point) != shape[1] or not (quant.scale > 0).all():
-                raise VerifyError(f"after step 'quantise': node '{node.name}': tensor {tensor}: scales do not fit {shape}")
+                raise VerifyError(
+                    f"after step 'quantise': node '{node.name}': tensor {tensor}: scales do not fit {shape}"
+                )
         params = qgraph.params[node.name]
         if isinstance(params, ConvParams | EltwiseParams):
             channels = graph.tensors[node.outputs[0]].shape[1]

@@ -1,0 +1,94 @@
+"""The last steps: `model.bin`, `model.xmodel`, the files that `compare` needs, and `manifest.json`, all into a staging folder.
+
+`Staging` gives nothing-half-written: files are made in a folder beside the output and renamed into place when all of them are complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from npuforge.compile.context import Context
+from npuforge.compile.ir.errors import NpuforgeError
+from npuforge.compile.ir.serialize import save
+from npuforge.compile.steps.generate import CompiledProgram
+from npuforge.compile.steps.write_bin import write_bin
+from npuforge.compile.xir.writer import write_xmodel
+
+BIN, XMODEL, MANIFEST, QUANTISED, SUMMARY = "model.bin", "model.xmodel", "manifest.json", "quantised.npz", "summary.json"
+
+
+@contextmanager
+def staging(output: Path) -> Iterator[Path]:
+    """A temporary folder beside `output`; its files replace those in `output` when the block ends well, else nothing changes."""
+    created = not output.exists()
+    folder: Path | None = None
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".npuforge-", dir=output))
+        yield folder
+        for file in sorted(folder.iterdir(), key=lambda p: p.name == MANIFEST):  # the manifest last: it vouches for the others
+            file.replace(output / file.name)
+    except OSError as error:
+        raise NpuforgeError(f"{error.filename or output}: cannot be written ({error.strerror}); choose another -o") from error
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        if created and output.is_dir() and not any(output.iterdir()):
+            output.rmdir()
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal digest of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def run(compiled: CompiledProgram, ctx: Context, folder: Path) -> CompiledProgram:
+    """Writes every file of the bundle into `folder`."""
+    assert ctx.qgraph is not None
+    write_bin(compiled, folder / BIN)
+    write_xmodel(ctx.qgraph, folder / BIN, folder / XMODEL)
+    save(ctx.qgraph, folder / QUANTISED)
+    (folder / SUMMARY).write_text(json.dumps(summary(compiled, ctx), indent=1, default=str), encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps(manifest(compiled, ctx, folder), indent=1), encoding="utf-8")
+    return compiled
+
+
+def summary(compiled: CompiledProgram, ctx: Context) -> dict[str, Any]:
+    """What the report shows about the compile run: performance, memory plan, choices, notices, time per step."""
+    options = ctx.options
+    return {
+        "model": {"file": options.model.name, "path": str(options.model.resolve()), "sha256": sha256(options.model)},
+        "shapes": {name: list(shape) for name, shape in options.shapes.items()},
+        "mode": options.mode,
+        "calibrator": options.calibrator,
+        "calibration_images": [p.name for p in options.calibration],
+        "notes": ctx.qgraph.notes if ctx.qgraph else {},
+        "performance": compiled.performance,
+        "memory": compiled.pool,
+        "notices": ctx.notices,
+        "seconds": ctx.seconds,
+    }
+
+
+def manifest(compiled: CompiledProgram, ctx: Context, folder: Path) -> dict[str, Any]:
+    """What a board's loader reads first: file hashes, versions, arch, preprocessing."""
+    files = {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size} for p in sorted(folder.iterdir())}
+    return {
+        "format": 1,
+        "tool": compiled.meta["tool"],
+        "name": compiled.name,
+        "arch": compiled.arch.to_json(),
+        "fingerprint": compiled.arch.fingerprint,
+        "mode": compiled.meta["mode"],
+        "files": files,
+        "inputs": {t: compiled.meta["tensors"][t]["shape"] for t in compiled.meta["inputs"]},
+        "outputs": {t: compiled.meta["tensors"][t]["shape"] for t in compiled.meta["outputs"]},
+        "preprocess": ctx.preprocess.to_json(),
+    }
