@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import npuforge.board_runtime._native as _native
 import numpy as np
 
-from npuforge.board_runtime import _native
 from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.ir.image import Geometry
 from npuforge.compile.ir.preprocess import Preprocess
