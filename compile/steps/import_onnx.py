@@ -26,6 +26,7 @@ from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_nam
 from npuforge.compile.steps.opset import upgrade
 from npuforge.compile.steps.rewrite import Editor
 
+_FLOATS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -183,19 +184,33 @@ def _simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Warning]]:
     return simplified, []
 
 
+def _single(value: np.ndarray) -> np.ndarray:
+    """Half, bfloat16 and double precision as float32: the graph knows one float type."""
+    return value.astype(np.float32) if value.dtype.name in ("float16", "bfloat16", "float64") else value
+
+
 def _to_graph(model: onnx.ModelProto, name: str) -> Graph:
     opset = next((o.version for o in model.opset_import if o.domain in STANDARD), 0)
-    constants = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    constants = {i.name: _single(numpy_helper.to_array(i)) for i in model.graph.initializer}
     graph = Graph(
         name, [], {}, constants, [v.name for v in model.graph.input], [v.name for v in model.graph.output], opset
     )
     for value in model.graph.input:
         tensor_type = value.type.tensor_type
-        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)).name
+        dtype = (
+            "float32"
+            if tensor_type.elem_type in _FLOATS
+            else np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)).name
+        )
         graph.tensors[value.name] = TensorInfo(value.name, tuple(d.dim_value for d in tensor_type.shape.dim), dtype)
     for proto in model.graph.node:
         op = operator_name(proto.domain, proto.op_type)
-        attrs = attributes(proto)
+        attrs = {k: _single(v) if isinstance(v, np.ndarray) else v for k, v in attributes(proto).items()}
+        if (
+            op in ("Cast", "RandomNormal", "RandomUniform", "EyeLike")
+            and attrs.get("to", attrs.get("dtype")) in _FLOATS
+        ):
+            attrs["to" if op == "Cast" else "dtype"] = onnx.TensorProto.FLOAT
         if op == "Constant":
             constants[proto.output[0]] = _constant_value(proto, attrs)
             continue

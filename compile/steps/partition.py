@@ -44,6 +44,12 @@ def concatenates_channels(node: Node, graph: Graph) -> bool:
     return node.op != "Concat" or node.attrs.get("axis") == 1
 
 
+def is_worth_the_npu(node: Node, graph: Graph) -> bool:
+    """the NPU would be entered once more for under 1 % of the network's multiply-accumulates"""
+    return macs(node, graph) >= SMALL_SHARE * sum(macs(n, graph) for n in graph.nodes)
+
+
+SMALL_SHARE = 0.01
 COMMON: tuple[Constraint, ...] = (has_integer_semantics, concatenates_channels, is_canonical)
 
 HEAD_REASON = "no convolution follows: decode of the head, kept in float so that scores and boxes keep their resolution"
@@ -89,7 +95,9 @@ def partition(graph: Graph, arch: Any = None) -> Graph:
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
             _check_cpu(node)
-    levels = min((_levels(editor, first) for first in (NPU, CPU)), key=lambda found: len(set(found.values())))
+    levels = _fewest_levels(editor)
+    if _leave_tail_to_cpu(editor, levels):
+        levels = _fewest_levels(editor)
     order = sorted(editor.ordered(), key=lambda n: levels[id(n)])  # stable: topological within a level
     graph.nodes = order
     graph.partitions = []
@@ -123,7 +131,7 @@ def cpu_operators() -> frozenset[str]:
     return frozenset(
         name
         for file in folder.glob("*/cpu.hpp")
-        for name in re.findall(r'registry\.add\(\s*"([^"]+)"', file.read_text(encoding="utf-8"))
+        for name in re.findall(r'\badd\(\s*"([^"]+)"', file.read_text(encoding="utf-8"))
     )
 
 
@@ -133,6 +141,29 @@ def _check_cpu(node: Node) -> None:
             f"node '{node.name}' ({node.op}) can run nowhere: NPU: {node.reason}; CPU: the runtime has no {node.op}; "
             f"export the network without it, or add hw_kernels/ops/<op>/cpu.hpp (ONNX nodes: {', '.join(node.sources[:3])})"
         )
+
+
+def _fewest_levels(editor: Editor) -> dict[int, int]:
+    return min((_levels(editor, first) for first in (NPU, CPU)), key=lambda found: len(set(found.values())))
+
+
+def _leave_tail_to_cpu(editor: Editor, levels: dict[int, int]) -> bool:
+    """Small NPU partitions behind the largest one (a head's decode written as a convolution) go to the CPU; True if any did."""
+    graph = editor.graph
+    groups: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node.device == NPU:
+            groups.setdefault(levels[id(node)], []).append(node)
+    work = {level: sum(macs(n, graph) for n in nodes) for level, nodes in groups.items()}
+    largest = max(work, key=lambda level: work[level], default=0)
+    moved = False
+    for level, nodes in groups.items():
+        small = work[level] < SMALL_SHARE * sum(work.values())
+        if level > largest and small and all(n.op in cpu_operators() for n in nodes):
+            for node in nodes:
+                node.device, node.reason = CPU, _message(is_worth_the_npu, node)
+            moved = True
+    return moved
 
 
 def _levels(editor: Editor, first: str) -> dict[int, int]:

@@ -10,8 +10,10 @@ import onnx
 import onnxslim
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, QuantisationError, UnsupportedError, UsageError
+from npuforge.compile.reference import GraphExecutor
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import SimplifierWarning, import_model, import_onnx
@@ -255,6 +257,30 @@ def test_one_dimensional_convolution(build, weights):
     model = build([("Conv", ["x", "w"], ["y"], {}, "conv")], shape=(1, 4, 9), constants={"w": weights(6, 4, 3)})
     with pytest.raises(UnsupportedError, match=r"'conv'.*3 dimensions.*expected 4"):
         fuse(fold(import_onnx(model).graph))
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.DOUBLE])
+def test_other_float_types_become_float32(weights, dtype):
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    kernel = weights(6, 4, 3, 3).astype(kind)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], "cast", to=dtype),
+        helper.make_node("Conv", ["h", "w"], ["t"], "conv", **CONV),
+        helper.make_node("Add", ["t", "c"], ["y"], "add"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4, 8, 8))]
+    outputs = [helper.make_tensor_value_info("y", dtype, (1, 6, 8, 8))]
+    constants = [numpy_helper.from_array(kernel, "w"), numpy_helper.from_array(np.asarray(0.5, kind), "c")]
+    opset = [helper.make_opsetid("", 13)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs, constants), opset_imports=opset, ir_version=8
+    )
+    graph = fuse(fold(import_onnx(model).graph))
+    assert [n.op for n in graph.nodes] == ["Conv"] and {t.dtype for t in graph.tensors.values()} == {"float32"}
+    x = np.random.default_rng(0).normal(size=(1, 4, 8, 8)).astype(np.float32)
+    expected = ReferenceEvaluator(model).run(["y"], {"x": x})[0]
+    found = GraphExecutor(graph, providers=["CPUExecutionProvider"]).run({"x": x})["y"]
+    assert np.abs(found - expected).max() < (2e-2 if dtype == TensorProto.FLOAT16 else 1e-5)
 
 
 # ---- the simplifier

@@ -44,6 +44,9 @@ NETWORKS = [
         | {"NonMaxSuppression", "Gather", "GatherND", "ScatterND", "Cast"},
     ),
     ("mtcnn_pnet", {"input_1": (1, 64, 48, 3)}, 1.0, None, {"Softmax", "Transpose"}),
+    ("mtcnn_onet", {"input_3": (1, 48, 48, 3)}, 1.0, None, {"Softmax", "Reshape"}),
+    ("ppocr_cls", {"x": (1, 3, 48, 192)}, 1.0, None, {"Softmax", "Reshape"}),
+    ("ppocrv4_det", {"x": (1, 3, 96, 160)}, 1.0, None, {"Sigmoid"}),
 ]
 
 
@@ -75,7 +78,7 @@ def test_network(
     model = onnx.load(path)
     names = {n.name or f"{n.op_type}_{i}" for i, n in enumerate(model.graph.node)}
     assert {s for r in rows for s in r.sources} <= names
-    convolutions = sum(n.op_type in ("Conv", "ConvTranspose") for n in model.graph.node)
+    convolutions = sum(n.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") for n in model.graph.node)
     assert sum(r.op in ("Conv", "ConvTranspose") for r in rows) == convolutions
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -90,7 +93,7 @@ def test_network(
     found = GraphExecutor(graph, providers=["CPUExecutionProvider"], threads=1).run(inside)
     for output, value in zip(outputs, expected, strict=True):
         assert found[output].shape == value.shape
-        assert np.abs(found[output] - value).max() <= 1e-4 * np.abs(value).max(), output
+        assert np.abs(found[output] - value).max() <= 1e-4 * max(float(np.abs(value).max()), 1e-2), output
 
 
 def test_bundled_network() -> None:
@@ -106,7 +109,7 @@ def test_bundled_network() -> None:
     expected = FloatReference(path, providers=["CPUExecutionProvider"]).run({"image": image})
     found = GraphExecutor(graph, providers=["CPUExecutionProvider"], threads=1).run({"image": image})
     for output, value in expected.items():
-        assert np.abs(found[output] - value).max() <= 1e-4 * np.abs(value).max(), output
+        assert np.abs(found[output] - value).max() <= 1e-4 * max(np.abs(value).max(), 1e-2), output
 
 
 @data

@@ -66,6 +66,29 @@ def test_preparation_on_the_cpu_comes_first(build, weights, placed):
     assert devices(placed(build(nodes, constants={"w": weights(4, 4, 3, 3)}))) == [("CPU", 1), ("NPU", 1)]
 
 
+def test_decode_written_as_a_convolution_stays_behind_the_head(build, weights, placed):
+    """Distribution focal loss as newer YOLO heads write it: Softmax over 16 bins, then a 1x1 convolution that sums them up."""
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "conv"),
+        ("Conv", ["t", "v"], ["h"], {"kernel_shape": [1, 1]}, "head"),
+        ("Reshape", ["h", "s1"], ["a"], {}),
+        ("Transpose", ["a"], ["b"], {"perm": [0, 2, 1, 3]}),
+        ("Softmax", ["b"], ["p"], {"axis": 1}),
+        ("Conv", ["p", "bins"], ["d"], {"kernel_shape": [1, 1]}, "dfl"),
+        ("Reshape", ["d", "s2"], ["y"], {}),
+    ]
+    constants = {
+        "w": weights(64, 16, 3, 3),
+        "v": weights(64, 64, 1, 1),
+        "s1": np.array([1, 4, 16, 256]),
+        "s2": np.array([1, 4, 256]),
+        "bins": np.arange(16, dtype=np.float32).reshape(1, 16, 1, 1),
+    }
+    graph = placed(build(nodes, shape=(1, 16, 16, 16), constants=constants))
+    assert [p.device for p in graph.partitions] == ["NPU", "CPU"]
+    assert graph.partitions[0].nodes == ["conv", "head"] and "under 1 %" in graph.node("dfl").reason
+
+
 def test_operator_that_nothing_has(build, weights, compiled):
     nodes = [("Det", ["x"], ["y"], {}, "determinant")]
     with pytest.raises(UnsupportedError, match=r"'determinant' \(Det\) can run nowhere.*no Det.*cpu\.hpp"):
@@ -87,7 +110,7 @@ def test_concat_on_another_axis_has_a_reason(build, weights, placed):
 
 
 def test_every_common_constraint_is_a_sentence_a_user_can_read():
-    for constraint in step.COMMON:
+    for constraint in (*step.COMMON, step.is_worth_the_npu):
         text = constraint.__doc__ or ""
         assert text.startswith("the NPU") and "\n" not in text.strip() and not text.endswith(".")
 
