@@ -81,6 +81,8 @@ class HostNode:
 def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
     """Adds the ops of a node and enters them in `host.producers`. `tensor_names`: of outputs whose XIR tensor is called otherwise."""
     node = host.node
+    if node.op == "Split" and _split(host, tensor_names):
+        return
     found = None if node.activation.kind != "none" or len(node.outputs) != 1 else _builtin(host)
     if found is not None:
         op_type, inputs, attrs = found
@@ -106,6 +108,25 @@ def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
         if len(present) != len(node.inputs):
             op.attrs["input_positions"] = integers(present)
     host.producers |= made
+
+
+def _split(host: HostNode, tensor_names: dict[str, str]) -> bool:
+    """A Split as one strided_slice per output; False if a tensor has no dimensions."""
+    node, shape = host.node, list(host.shape(host.node.inputs[0]))
+    if not shape or 0 in shape or not all(node.outputs) or any(0 in host.shape(t) for t in node.outputs):
+        return False
+    axis = int(node.attrs.get("axis", 0)) % len(shape)
+    source, first = host.producer(node.inputs[0]), 0
+    for index, name in enumerate(node.outputs):
+        begin, end = [0] * len(shape), list(shape)
+        begin[axis], end[axis] = first, first + host.shape(name)[axis]
+        first = end[axis]
+        attrs = {"begin": integers(begin), "end": integers(end), "strides": integers([1] * len(shape))}
+        tensor = host.output(index, tensor_names.get(name, name))
+        own = node.name if index == 0 else f"{node.name}/{index}"
+        args = {"input": [source]}
+        host.producers[name] = host.builder.op(own, "strided_slice", tensor, args, attrs, DEVICE, host.leaf)
+    return True
 
 
 def _builtin(host: HostNode) -> Builtin | None:

@@ -242,6 +242,8 @@ def _resize(layer: Layer) -> str:
     _, _, h, w = layer.qgraph.graph.tensors[node.inputs[0]].shape
     _, _, out_h, out_w = layer.qgraph.graph.tensors[node.outputs[0]].shape
     coordinates = node.attrs.get("coordinate_transformation_mode", "half_pixel")
+    if coordinates == "pytorch_half_pixel" and min(out_h, out_w) > 1:
+        coordinates = "half_pixel"  # the same but for one output pixel
     nearest = node.attrs.get("mode", "nearest") == "nearest"
     whole = out_h % h == 0 and out_w % w == 0
     same = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")}
