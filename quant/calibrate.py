@@ -14,12 +14,14 @@ from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
 from npuforge.hw_kernels.activations import is_curve
 from npuforge.quant.regions import Region
+from npuforge.quant.rounding import InputCovariance
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
 
 Arrays = dict[str, np.ndarray]
 Runner = Callable[[Arrays], Arrays]
 MakeRunner = Callable[[list[str]], Runner]  # the tensors wanted -> a function from the inputs to them
 Progress = Callable[[int], None]
+COVARIANCE_POSITIONS = 192  # windows per image
 
 
 def observed_tensors(graph: Graph, region: Region) -> list[str]:
@@ -39,16 +41,21 @@ def calibrate(
     histograms: bool = False,
     histogram_values: int = 2048,
     progress: Progress | None = None,
+    covariances: bool = True,
 ) -> Statistics:
     """Statistics of every tensor of the quantised region over `images`.
 
     `images` yields preprocessed float arrays N, C, H, W (one array for a network with one input, else one per input name). Histograms are
     needed by the percentile and MSE calibrators only; each takes at most about `histogram_values` values per channel and image.
+    Covariances of convolution inputs are needed by the algorithms `weight_rounding` and `bias_correction`.
     """
     region = Region.of(graph)
     wanted = observed_tensors(graph, region)
     run = make_runner([t for t in wanted if t not in graph.inputs])
     statistics = Statistics()
+    if covariances:
+        empty = {n.name: InputCovariance.of(n, graph) for n in region.nodes}
+        statistics.inputs = {name: inputs for name, inputs in empty.items() if inputs is not None}
     for image in images:
         feeds = image if isinstance(image, dict) else {graph.inputs[0]: image}
         _check_feeds(graph, feeds, statistics.images)
@@ -64,6 +71,12 @@ def calibrate(
                     f"tensor {name}: NaN or infinity on calibration image {statistics.images}; check the preprocessing and the model's weights"
                 )
             known.update(values, histogram_values)
+        for node in region.nodes:
+            if node.name in statistics.inputs:
+                x = results[node.inputs[0]] if node.inputs[0] in results else feeds[node.inputs[0]]
+                statistics.inputs[node.name].update(
+                    node, graph, x, graph.tensors[node.outputs[0]].shape, COVARIANCE_POSITIONS
+                )
         statistics.images += 1
         if progress is not None:
             progress(statistics.images)

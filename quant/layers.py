@@ -14,6 +14,7 @@ from npuforge.hw_kernels.arithmetic import factor_shift, multiplier, round_half_
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.hw_kernels.ops.conv_transpose.op import equivalent_weight
 from npuforge.quant import stages
+from npuforge.quant.rounding import InputCovariance, corrected_bias, round_weights
 
 
 @dataclass
@@ -70,11 +71,44 @@ def quantised_weight(
     return quantised.astype(np.int8), acc_scale
 
 
-def convolution(node: Node, graph: Graph, x: TensorQuant, out: Output) -> tuple[ConvParams, TensorQuant]:
+@dataclass
+class Algorithms:
+    """What is known about a convolution's input, and which algorithms use it (DESIGN section 8)."""
+
+    inputs: InputCovariance | None = None
+    weight_rounding: bool = False
+    bias_correction: bool = False
+
+    def apply(
+        self,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        scale_in: np.ndarray,
+        quantised: np.ndarray,
+        acc_scale: np.ndarray,
+        group: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Better int8 weights and bias for those rounded to nearest."""
+        if self.inputs is None:
+            return quantised, bias
+        steps = per_output(scale_in, len(weight), group)
+        scaled = weight * steps[:, None, None, :]
+        if self.weight_rounding:
+            quantised = round_weights(scaled, acc_scale, steps, self.inputs)
+        if self.bias_correction:
+            bias = corrected_bias(bias, scaled, quantised, acc_scale, steps, self.inputs.mean())
+        return quantised, bias
+
+
+def convolution(
+    node: Node, graph: Graph, x: TensorQuant, out: Output, algorithms: Algorithms | None = None
+) -> tuple[ConvParams, TensorQuant]:
     """Conv and ConvTranspose."""
     weight, bias = convolution_weight(node, graph)
     group = int(node.attrs.get("group", 1))
     quantised, acc_scale = quantised_weight(weight, bias, x.scale, group)
+    if algorithms is not None:
+        quantised, bias = algorithms.apply(weight, bias, x.scale, quantised, acc_scale, group)
     per_input = quantised.astype(np.float64).sum(axis=(1, 2))  # [O, I/group]
     if x.image_mean is not None:
         offset = (per_input * per_output(x.image_mean - 128.0, len(bias), group)).sum(axis=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError
@@ -17,6 +19,7 @@ from npuforge.quant.regions import Region, activation_inputs, channel_sources
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
 
 MODES = ("fine", "pow2")
+ALGORITHMS = ("weight_rounding", "bias_correction")  # of `fine` mode, each can be switched off
 PRE_ACTIVATION_MAX = 1024.0  # 16 bits with the fewest fraction bits of a table stage
 
 
@@ -92,26 +95,36 @@ def quantize(
     calibrator: str = "minmax",
     alpha: float | None = None,
     preprocess: Preprocess | None = None,
+    algorithms: Sequence[str] = ALGORITHMS,
 ) -> QGraph:
     """The integer graph.
 
     `alpha` is the exponent of the per-channel scales in `fine` mode, None for a choice per tensor. `preprocess` lets an image input enter as
     raw pixels (`fine` mode); without it every input is an ordinary quantised tensor.
+    `algorithms` are the members of `ALGORITHMS` to use; they need the covariances of calibration.
     """
     if mode not in MODES:
         raise QuantisationError(f"mode {mode} is not known; choose one of {', '.join(MODES)}")
     if calibrator not in CALIBRATORS:
         raise QuantisationError(f"calibrator {calibrator} is not known; choose one of {', '.join(CALIBRATORS)}")
+    unknown = [a for a in algorithms if a not in ALGORITHMS]
+    if unknown:
+        raise QuantisationError(f"algorithm {unknown[0]} is not known; choose among {', '.join(ALGORITHMS)}")
     region = Region.of(graph)
     if mode == "pow2":
         from npuforge.quant.pow2 import quantize_pow2
 
         return quantize_pow2(region, statistics, calibrator)
-    return _quantize_fine(region, statistics, calibrator, alpha, preprocess)
+    return _quantize_fine(region, statistics, calibrator, alpha, preprocess, algorithms)
 
 
 def _quantize_fine(
-    region: Region, statistics: Statistics, calibrator: str, alpha: float | None, preprocess: Preprocess | None
+    region: Region,
+    statistics: Statistics,
+    calibrator: str,
+    alpha: float | None,
+    preprocess: Preprocess | None,
+    algorithms: Sequence[str],
 ) -> QGraph:
     from npuforge.quant.balance import choose_alphas
 
@@ -151,7 +164,15 @@ def _quantize_fine(
         if is_curve(node.activation):
             before = tensor_statistics(statistics, pre_activation(output), node.name)
             out.largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
-        qgraph.params[node.name], qgraph.quant[output] = layer(node, graph, qgraph.quant, out)
+        qgraph.params[node.name], qgraph.quant[output] = layer(
+            node,
+            graph,
+            qgraph.quant,
+            out,
+            layers.Algorithms(
+                statistics.inputs.get(node.name), "weight_rounding" in algorithms, "bias_correction" in algorithms
+            ),
+        )
         qgraph.notes[node.name] = f"alpha={alphas[output]:g}"
         if is_curve(node.activation) and out.largest_pre >= PRE_ACTIVATION_MAX:
             qgraph.notes[node.name] += (
@@ -161,12 +182,12 @@ def _quantize_fine(
 
 
 def layer(
-    node: Node, graph: Graph, quant: dict[str, TensorQuant], out: layers.Output
+    node: Node, graph: Graph, quant: dict[str, TensorQuant], out: layers.Output, algorithms: layers.Algorithms
 ) -> tuple[NodeParams, TensorQuant]:
     """Parameters of a node that computes."""
     inputs = [quant[t] for t in activation_inputs(node, graph)]
     if node.op in ("Conv", "ConvTranspose"):
-        return layers.convolution(node, graph, inputs[0], out)
+        return layers.convolution(node, graph, inputs[0], out, algorithms)
     if node.op in ("Add", "Sub", "Mul"):
         return layers.two_operands(node, inputs[0], inputs[1], out)
     if node.op == "Affine":

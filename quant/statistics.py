@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from npuforge.quant.rounding import InputCovariance
+
 BINS = 2048
 
 
@@ -101,6 +103,7 @@ class Statistics:
     """By tensor name; a curve's pre-activation is under `pre_activation(name of the output tensor)`."""
 
     tensors: dict[str, TensorStatistics] = field(default_factory=dict)
+    inputs: dict[str, InputCovariance] = field(default_factory=dict)  # by name of the convolution
     images: int = 0
 
 
