@@ -1,10 +1,32 @@
-// Owns the avx512 engines.
+// Owns the AVX-512 engines' table of contents.
+#include "conv_step.hpp"
+#include "depthwise_step.hpp"
 #include "step.hpp"
 
 namespace npuforge::sim {
+namespace avx512 {
+
+const ConvKernel& conv_kernel();
+const DepthwiseKernel& depthwise_kernel();
+
+}  // namespace avx512
+
+namespace {
+
+class Avx512Engine final : public Engine {
+  public:
+    std::unique_ptr<Step> conv(const ConvOp& op, const Constants& constants, PackCache& cache) const override {
+        return make_conv_step(op, constants, cache, avx512::conv_kernel());
+    }
+    std::unique_ptr<Step> depthwise(const ConvOp& op, const Constants& constants, PackCache& cache) const override {
+        return make_depthwise_step(op, constants, cache, avx512::depthwise_kernel());
+    }
+};
+
+}  // namespace
 
 const Engine& avx512_engine() {
-    static const Engine engine;
+    static const Avx512Engine engine;
     return engine;
 }
 
