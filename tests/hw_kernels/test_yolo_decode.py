@@ -1,9 +1,11 @@
 """YoloDecode against figures from PyTorch (formulas written out there, gradients by autograd) and against central differences."""
 
+import json
+
 import numpy as np
 import pytest
 
-from npuforge.compile.ir.errors import ModelError
+from npuforge.compile.ir.errors import ModelError, NpuforgeError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.operator import Case, case_graph, find
 from npuforge.hw_kernels.ops.yolo_decode.op import YoloDecode
@@ -122,3 +124,24 @@ def test_it_is_placed_on_the_cpu_with_its_reason() -> None:
     op, _, _ = example()
     graph = case_graph(NAME, YoloDecode.cases[0])
     assert "CPU partition" in (op.failed_constraint(graph.nodes[0], graph) or "")
+
+
+@pytest.mark.parametrize("case", YoloDecode.cases, ids=lambda c: c.why)
+def test_cpu_partition_gives_the_reference(case: Case) -> None:
+    """cpu.hpp, through the native module, in float32."""
+    native = pytest.importorskip("npuforge.board_runtime._native")
+    if NAME not in getattr(native, "cpu_operators", list)():
+        pytest.skip("the native module is built without CPU operators")
+    rng = np.random.default_rng(3)
+    inputs = [rng.normal(0, 2, s).astype(np.float32) for s in case.x]
+    op = find(NAME)
+    assert op is not None
+    expected = op.reference(case_graph(NAME, case).nodes[0], list(inputs))
+    results = native.run_operator(NAME, json.dumps(case.attrs), "null", inputs, [False] * len(inputs), 3)
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.dtype == np.float32 and result.shape == wanted.shape
+        np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=2e-4)
+    with pytest.raises(NpuforgeError, match="attribute strides"):
+        native.run_operator(
+            NAME, json.dumps(case.attrs | {"strides": [8] * 7}), "null", inputs, [False] * len(inputs), 3
+        )
