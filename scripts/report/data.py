@@ -46,8 +46,7 @@ class Layer:
     cycles: int = 0  # simulated
     macs: int = 0
     utilisation: float | None = None  # of the array's MACs during the layer's cycles
-    ddr_read: int = 0  # bytes
-    ddr_write: int = 0
+    ddr_bytes: int = 0  # read and written
     note: str = ""  # what the quantiser chose
     histogram: Histogram | None = None
 
@@ -82,8 +81,7 @@ class Performance:
     macs: int
     array_macs: int
     clock_mhz: float
-    ddr_read: int
-    ddr_write: int
+    ddr_bytes: int
     engine_busy: dict[str, int] = field(default_factory=dict)  # engine → busy cycles
 
     @property

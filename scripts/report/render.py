@@ -145,9 +145,9 @@ def _charts(data: ReportData) -> dict[str, Any]:
         charts["cycles"] = svg.column_chart(
             [y.cycles for y in layers], [y.utilisation for y in layers], tips, "cycles", "layer, in network order"
         )
-    if any(y.ddr_read or y.ddr_write for y in layers):
-        tips = [f"{_tip(y)}: {svg.kibibytes(y.ddr_read)} read, {svg.kibibytes(y.ddr_write)} written" for y in layers]
-        totals = [(y.ddr_read + y.ddr_write) / 1024 for y in layers]
+    if any(y.ddr_bytes for y in layers):
+        tips = [f"{_tip(y)}: {svg.kibibytes(y.ddr_bytes)} of DDR traffic" for y in layers]
+        totals = [y.ddr_bytes / 1024 for y in layers]
         charts["traffic"] = svg.column_chart(
             totals, [1.0] * len(layers), tips, "DDR traffic (KiB)", "layer, in network order"
         )

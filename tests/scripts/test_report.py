@@ -95,7 +95,7 @@ def layer(number: int, alone: float, accumulated: float, **more: object) -> Laye
         "cycles": 500 * number + 1,
         "macs": 10**6,
         "utilisation": 0.5,
-        "ddr_read": 4096,
+        "ddr_bytes": 4096,
     }
     return Layer(
         f"L{number:04d}", f"node{number}", "Conv", [f"Conv_{number}"], loss(alone), loss(accumulated), **(fields | more)
@@ -125,7 +125,7 @@ def full() -> ReportData:
         Partition("NPU", 4, ["images"], ["x"], 2000, 4 * 10**6),
         Partition("CPU", 1, ["x"], ["y"], nodes=[CpuNode("Sigmoid_9", "Sigmoid", "no convolution downstream")]),
     ]
-    data.performance = Performance(2000, 4 * 10**6 // 10, 2048, 300.0, 1 << 20, 1 << 18, {"conv": 1500})
+    data.performance = Performance(2000, 4 * 10**6 // 10, 2048, 300.0, 1 << 20, {"conv": 1500})
     data.memory = [MemoryPlan("DDR pool", 640, 512, [Block("x", 0, 2, 512, 0), Block("y", 2, 3, 128, 512)], 1 << 20)]
     data.accuracy = {
         FLOAT: Accuracy(0.284, 0.43, 0.3, {"Mutter": 0.5}),
