@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
     @app.command("arch")
     def command(
-        name: Annotated[str, typer.Argument(help="A configuration's name or JSON file; without it all are listed")] = "",
+        name: Annotated[
+            str, typer.Argument(help="A configuration's name or JSON file; without it all are listed")
+        ] = "",
         other: Annotated[str, typer.Argument(help="A second one to compare with")] = "",
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:

@@ -18,10 +18,16 @@ from npuforge.compile.context import Context
 from npuforge.compile.ir.errors import NpuforgeError
 from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps.generate import CompiledProgram
+from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.write_bin import write_bin
 from npuforge.compile.xir.writer import write_xmodel
 
-BIN, XMODEL, MANIFEST, QUANTISED, SUMMARY = "model.bin", "model.xmodel", "manifest.json", "quantised.npz", "summary.json"
+BIN, XMODEL, MANIFEST = "model.bin", "model.xmodel", "manifest.json"
+QUANTISED, SUMMARY, REFERENCE = (
+    "quantised.npz",
+    "summary.json",
+    "reference.onnx",
+)  # what compare, evaluate and report need
 
 
 @contextmanager
@@ -33,10 +39,14 @@ def staging(output: Path) -> Iterator[Path]:
         output.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".npuforge-", dir=output))
         yield folder
-        for file in sorted(folder.iterdir(), key=lambda p: p.name == MANIFEST):  # the manifest last: it vouches for the others
+        for file in sorted(
+            folder.iterdir(), key=lambda p: p.name == MANIFEST
+        ):  # the manifest last: it vouches for the others
             file.replace(output / file.name)
     except OSError as error:
-        raise NpuforgeError(f"{error.filename or output}: cannot be written ({error.strerror}); choose another -o") from error
+        raise NpuforgeError(
+            f"{error.filename or output}: cannot be written ({error.strerror}); choose another -o"
+        ) from error
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -55,6 +65,8 @@ def run(compiled: CompiledProgram, ctx: Context, folder: Path) -> CompiledProgra
     write_bin(compiled, folder / BIN)
     write_xmodel(ctx.qgraph, folder / BIN, folder / XMODEL)
     save(ctx.qgraph, folder / QUANTISED)
+    reference = prepare_model(ctx.options.model, ctx.options.shapes)
+    (folder / REFERENCE).write_bytes(reference.SerializeToString())
     (folder / SUMMARY).write_text(json.dumps(summary(compiled, ctx), indent=1, default=str), encoding="utf-8")
     (folder / MANIFEST).write_text(json.dumps(manifest(compiled, ctx, folder), indent=1), encoding="utf-8")
     return compiled
@@ -72,6 +84,7 @@ def summary(compiled: CompiledProgram, ctx: Context) -> dict[str, Any]:
         "notes": ctx.qgraph.notes if ctx.qgraph else {},
         "performance": compiled.performance,
         "memory": compiled.pool,
+        "sram": [p["sram"] for p in compiled.tiled.to_json()["partitions"]] if compiled.tiled else [],
         "notices": ctx.notices,
         "seconds": ctx.seconds,
     }

@@ -1,0 +1,90 @@
+"""The three columns of a comparison: float reference, integer graph, device. Each turns one prepared image into the network's outputs by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from npuforge.board_runtime.session import Session
+from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.ir.image import Geometry, prepare
+from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.reference import FloatReference
+from npuforge.quant.executor import Arrays, IntegerExecutor
+from npuforge.scripts.build_folder import Build
+from npuforge.scripts.recording import load_recording
+
+
+@dataclass
+class Prepared:
+    """An image as the network takes it. `pixels`: uint8 [H, W, 3] in model order; `tensor`: float32 in the ONNX input's layout."""
+
+    path: Path
+    pixels: np.ndarray
+    tensor: np.ndarray
+    geometry: Geometry
+
+
+def prepare_image(path: Path, record: Preprocess) -> Prepared:
+    """Reads and prepares one image file."""
+    pixels, tensor, geometry = prepare(path, record)
+    return Prepared(path, pixels, tensor, geometry)
+
+
+class FloatColumn:
+    """The untouched ONNX file in ONNX Runtime, or a recording of it. `reference`: `auto` or the path of a recorded `.npz`."""
+
+    def __init__(self, build: Build, reference: str = "auto") -> None:
+        self._recording = None
+        self._live: FloatReference | None = None
+        if reference == "auto":
+            self._live = FloatReference(build.reference)
+            self.provider, self.source = self._live.provider, "live"
+        else:
+            model = build.summary["model"]["sha256"]
+            self._recording = load_recording(Path(reference), model, build.preprocess)
+            self.provider, self.source = self._recording.provider, Path(reference).name
+
+    def __call__(self, image: Prepared) -> Arrays:
+        if self._live is not None:
+            found = self._live.run({self._live.input_names[0]: image.tensor})
+            return {name: found[name] for name in self._live.output_names}
+        assert self._recording is not None
+        outputs = self._recording.outputs.get(image.path.name)
+        if outputs is None:
+            raise FormatError(f"{self.source}: holds no outputs of image {image.path.name}; record the same images")
+        return outputs
+
+
+class IntegerColumn:
+    """The integer graph with the numpy semantics; nodes of the CPU partition in float."""
+
+    def __init__(self, build: Build) -> None:
+        self.qgraph = build.qgraph
+        self.executor = IntegerExecutor(self.qgraph)
+        self._input = self.qgraph.graph.inputs[0]
+
+    def feeds(self, image: Prepared) -> np.ndarray:
+        """What the graph takes: raw pixels where the input is an image, else the float tensor as N, C, H, W."""
+        quant = self.qgraph.quant.get(self._input)
+        if quant is not None and quant.image_mean is not None:
+            return image.pixels[np.newaxis]
+        nhwc = self.qgraph.graph.input_layout.get(self._input) == "NHWC"
+        return image.tensor.transpose(0, 3, 1, 2) if nhwc else image.tensor
+
+    def __call__(self, image: Prepared) -> Arrays:
+        return self.executor.run_outputs(self.feeds(image))
+
+
+class DeviceColumn:
+    """The compiled network on a device."""
+
+    def __init__(self, build: Build, device: str, threads: int = 2) -> None:
+        self.session = Session(build.bin, device=device, threads=threads)
+        quant = build.manifest["inputs"]
+        self._input = next(iter(quant))
+
+    def __call__(self, image: Prepared) -> Arrays:
+        return self.session.run({self._input: image.tensor})
