@@ -201,7 +201,7 @@ def memory_picture(plan: MemoryPlan) -> Markup:
         )
         letters = int((x2 - x1 - 8) / 6.5)
         if letters >= 4 and y2 - y1 >= 14:
-            text = block.name if len(block.name) <= letters else block.name[: letters - 1] + "…"
+            text = block.name if len(block.name) <= letters else "…" + block.name[1 - letters :]
             canvas.add("text", tip=tip, text=text, x=x1 + 4, y=(y1 + y2) / 2 + 4, class_="inside")
     for value, style in ((plan.lower_bound, "bound"), (plan.peak, "peak")):
         canvas.add("line", x1=LEFT, x2=WIDTH - RIGHT, y1=canvas.at_y(value), y2=canvas.at_y(value), class_=style)
