@@ -1,4 +1,5 @@
-// The Python module `_native`: exception translation and one call per area; the areas' bindings live in bind_<area>.cpp.
+// The Python module `_native`: exception translation and one call per area; the areas' bindings live in
+// bind_<area>.cpp.
 #include <pybind11/pybind11.h>
 
 #include <exception>
@@ -22,7 +23,8 @@ void bind_heads(py::module_& module);
 
 namespace {
 
-// The typed errors of the board package; the same classes as npuforge.compile.ir.errors (pure Python, part of every install).
+// The typed errors of the board package; the same classes as npuforge.compile.ir.errors (pure Python, part of every
+// install).
 void translate(std::exception_ptr error) {
     if (!error) return;
     const auto raise = [](const char* type, const char* message) {

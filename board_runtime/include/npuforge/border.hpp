@@ -1,0 +1,29 @@
+// Conversion at the border of NPU partitions: float32 or uint8 in, int8 lanes in the pool; and back (DESIGN section 4).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "npuforge/cpu.hpp"
+#include "npuforge/program.hpp"
+
+namespace npuforge {
+
+/// Element strides of a one-image feature map for channel, row, column.
+struct MapStrides {
+    std::int64_t c, y, x;
+    static MapStrides nchw(const NpuTensor& t) { return {static_cast<std::int64_t>(t.h) * t.w, t.w, 1}; }
+    static MapStrides nhwc(const NpuTensor& t) { return {1, static_cast<std::int64_t>(t.w) * t.c, t.c}; }
+};
+
+/// q = clamp(round_half_up(x/s + z)); images: round_half_up(x/s + mean) - 128. Pad lanes become 0. NaN: ArgumentError naming the tensor.
+void quantise(const NpuTensor& t, const std::string& name, const float* from, const MapStrides& strides, std::uint8_t* pool);
+/// Raw pixels of an image tensor: q = pixel - 128.
+void store_pixels(const NpuTensor& t, const std::uint8_t* from, const MapStrides& strides, std::uint8_t* pool);
+/// Bytes that are already quantised.
+void store_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& strides, std::uint8_t* pool);
+/// real = (q - z) * s; images: (q + 128 - mean) * s.
+void dequantise(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides);
+void load_bytes(const NpuTensor& t, const std::uint8_t* pool, std::int8_t* to, const MapStrides& strides);
+
+}  // namespace npuforge
