@@ -50,6 +50,15 @@ def _window(editor: Editor, node: Node, kernel: list[int]) -> None:
     attrs["pads"] = [int(p) for p in pads]
 
 
+def _finite(node: Node, label: str, value: np.ndarray) -> None:
+    """QuantisationError where constants that the NPU computes with are NaN or infinite."""
+    bad = int(np.size(value) - np.count_nonzero(np.isfinite(value)))
+    if bad:
+        raise QuantisationError(
+            f"node '{node.name}' ({node.op}): {bad} of {np.size(value)} {label} are NaN or infinite; check the training run or the export"
+        )
+
+
 def _conv(editor: Editor, node: Node) -> None:
     weight = editor.constant(node.inputs[1])
     if not _four(editor, node.inputs[0], node.outputs[0]):
@@ -69,12 +78,8 @@ def _conv(editor: Editor, node: Node) -> None:
         raise UnsupportedError(
             f"node '{node.name}' ({node.op}) has a bias that is computed at run time; export with a constant bias"
         )
-    for label, value in (("weights", weight), ("bias", bias)):
-        bad = int(np.size(value) - np.count_nonzero(np.isfinite(value)))
-        if bad:
-            raise QuantisationError(
-                f"node '{node.name}' ({node.op}): {bad} of {np.size(value)} {label} are NaN or infinite; check the training run or the export"
-            )
+    _finite(node, "weights", weight)
+    _finite(node, "bias", bias)
     names = list(node.inputs[:2])
     names.append(
         node.inputs[2] if len(node.inputs) > 2 and node.inputs[2] else editor.add_constant(f"{node.name}/bias", bias)
@@ -176,6 +181,8 @@ def _two_operands(editor: Editor, node: Node) -> None:
     affine = channel_affine(editor, node)
     if affine is not None and _four(editor, node.outputs[0]) and editor.shape(node.outputs[0])[0] == 1:
         x, scale, shift = affine
+        _finite(node, "scales", scale)
+        _finite(node, "offsets", shift)
         node.op, node.attrs = "Affine", {"scale": [float(v) for v in scale], "bias": [float(v) for v in shift]}
         editor.update(node, inputs=[x])
         return

@@ -19,6 +19,7 @@ from npuforge.compile.steps.linear import lift_linear
 from npuforge.compile.steps.moves import full_pads
 from npuforge.compile.steps.rewrite import Editor, extend_sources, merged_sources
 
+ELEMENTWISE = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Mish")
 NHWC_TO_NCHW = [0, 3, 1, 2]
 
 
@@ -305,6 +306,37 @@ def _merge_transposes(editor: Editor, node: Node) -> bool:
     return True
 
 
+def _unary_before_transpose(editor: Editor, node: Node) -> bool:
+    """Transpose → f → Transpose with f element by element: f first, so that the two transposes meet (channels-last exports)."""
+    if (
+        node.op not in ELEMENTWISE
+        or len(node.outputs) != 1
+        or any(editor.constant(t) is None for t in node.inputs[1:] if t)
+    ):
+        return False
+    before = editor.producer(node.inputs[0])
+    if (
+        before is None
+        or before.op != "Transpose"
+        or editor.sole_user(node.inputs[0]) is not node
+        or editor.is_output(node.outputs[0])
+    ):
+        return False
+    following: Node | None = node
+    while following is not None and following.op in ELEMENTWISE:
+        end = following.outputs[0]
+        following = editor.sole_user(end)
+    if editor.is_output(end) or not editor.users(end) or any(u.op != "Transpose" for u in editor.users(end)):
+        return False
+    inner = editor.fresh_tensor(f"{node.outputs[0]}/transposed", editor.shape(before.inputs[0]))
+    source, target = before.inputs[0], node.outputs[0]
+    editor.remove(before)
+    editor.update(node, inputs=[source, *node.inputs[1:]], outputs=[inner])
+    before.inputs, before.outputs = [inner], [target]
+    editor.add(before, node)
+    return True
+
+
 def _merge_equal(editor: Editor) -> bool:
     """Two nodes with the same operator, inputs and attributes are one."""
     seen: dict[str, Node] = {}
@@ -345,5 +377,5 @@ def _drop_input_transpose(editor: Editor) -> None:
             editor.bypass(user)
 
 
-TIDY = (_drop_noop, _merge_transposes, _mean_is_pool)
+TIDY = (_drop_noop, _merge_transposes, _mean_is_pool, _unary_before_transpose)
 MERGE = (_into_previous, _into_next, _pad_into_window)

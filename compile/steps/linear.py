@@ -68,7 +68,7 @@ def _lift(editor: Editor, node: Node) -> None:
     kernel = np.zeros((outputs, channels * height * width))
     flat = numbers.reshape(-1)
     kept = flat != ZERO
-    np.add.at(kernel, (slice(None), flat[kept]), weight.T[:, kept])
+    np.add.at(kernel.T, flat[kept], weight[kept])
     names = [
         editor.add_constant(f"{node.name}/{label}", np.ascontiguousarray(value, np.float32))
         for label, value in (("weight", kernel.reshape(outputs, channels, height, width)), ("bias", bias))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.compile.steps.partition import partition
 from npuforge.compile.steps.verify import verify
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the helper modules of the back end's tests
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -207,6 +207,30 @@ def test_equal_nodes_are_one(build, same, weights):
     assert ops(graph) == ["ChannelGather", "Mul", "Conv"]
 
 
+def test_activation_between_transposes(build, same, weights):
+    nodes = [
+        ("Conv", ["x", "w"], ["a"], CONV, "conv"),
+        ("Transpose", ["a"], ["b"], {"perm": [0, 2, 3, 1]}, "to_last"),
+        ("Relu", ["b"], ["c"], {}, "relu"),
+        ("Clip", ["c", "zero", "six"], ["d"], {}, "clip"),
+        ("Transpose", ["d"], ["e"], {"perm": [0, 3, 1, 2]}, "to_first"),
+        ("Conv", ["e", "v"], ["y"], CONV, "last"),
+    ]
+    constants = {"w": weights(4, 4, 3, 3), "v": weights(2, 4, 3, 3), "zero": np.float32(0), "six": np.float32(6)}
+    graph = same(build(nodes, shape=(1, 4, 7, 9), constants=constants))
+    assert "Transpose" not in ops(graph)
+
+
+def test_softmax_between_transposes_stays(build, same, weights):
+    nodes = [
+        ("Transpose", ["x"], ["b"], {"perm": [0, 2, 3, 1]}),
+        ("Softmax", ["b"], ["c"], {"axis": 3}),
+        ("Transpose", ["c"], ["e"], {"perm": [0, 3, 1, 2]}),
+        ("Conv", ["e", "v"], ["y"], CONV),
+    ]
+    assert ops(same(build(nodes, constants={"v": weights(2, 4, 3, 3)}))).count("Transpose") == 2
+
+
 def test_nhwc_input(build, same, weights):
     nodes = [("Transpose", ["x"], ["t"], {"perm": [0, 3, 1, 2]}), ("Conv", ["t", "w"], ["y"], CONV)]
     graph = same(build(nodes, shape=(1, 8, 6, 4), constants={"w": weights(6, 4, 3, 3)}))
