@@ -45,7 +45,7 @@ def remove_pairs(graph: Graph) -> list[Warning]:
         sources = [*quantise.sources, *node.sources]
         editor.remove(node)
         if low == 0.0 and not _never_negative(editor, x):
-            zero = editor.add_constant(f"{target}/zero", np.float32(0.0).reshape(()))
+            zero = editor.add_constant(f"{target}/zero", np.zeros((), np.float32))
             clip = Node(editor.fresh_node(f"{node.name}/clip"), "Clip", [x, zero], [target], sources=sources)
             editor.add(clip, node)
             rectified += 1
