@@ -25,6 +25,7 @@ class LayerPlan:
     program: LayerProgram
     work: Work
     cut_outer: bool = True  # all bands of a cut, then the next cut
+    depth: int = 2  # buffers of what streams; 1 where SRAM is too small for two: loads wait for the computation before
     early: int = 0  # layer (in the partition) at whose start the parameters are loaded
     packed: Packed | None = None
     sections: list[tuple[str, np.ndarray]] = field(default_factory=list)  # in file order
@@ -99,18 +100,18 @@ def _padded(data: bytes) -> bytes:
 
 
 class _Slots:
-    """Two buffers used in turn for what streams; `key` says what each holds."""
+    """`depth` buffers used in turn for what streams; `keys` says what each holds."""
 
-    def __init__(self, name: str, size: int) -> None:
-        self.buffers = [Buffer(f"{name}/{i}", size, SRAM) for i in (0, 1)]
-        self.keys: list[object] = [None, None]
-        self.current = 1
+    def __init__(self, name: str, size: int, depth: int) -> None:
+        self.buffers = [Buffer(f"{name}/{i}", size, SRAM) for i in range(depth)]
+        self.keys: list[object] = [None] * depth
+        self.current = depth - 1
 
     def take(self, key: object) -> tuple[Buffer, bool]:
         """The buffer for `key`, and whether it has to be filled."""
         if self.keys[self.current] == key:
             return self.buffers[self.current], False
-        self.current ^= 1
+        self.current = (self.current + 1) % len(self.buffers)
         self.keys[self.current] = key
         return self.buffers[self.current], True
 
@@ -229,9 +230,9 @@ class Emitter:
             else [(cut, band) for band in work.bands for cut in work.cuts]
         )
         sizes = slot_sizes(plan, self.result, self.residency)
-        slots = {number: _Slots(f"{layer.id}/in{number}", size) for number, size in sizes.inputs.items()}
-        weights = _Slots(f"{layer.id}/weight", sizes.weight)
-        outputs = _Slots(f"{layer.id}/out", sizes.output)
+        slots = {number: _Slots(f"{layer.id}/in{number}", size, plan.depth) for number, size in sizes.inputs.items()}
+        weights = _Slots(f"{layer.id}/weight", sizes.weight, plan.depth)
+        outputs = _Slots(f"{layer.id}/out", sizes.output, plan.depth)
 
         def fetch(step: tuple[Cut, tuple[int, int]]) -> tuple[list[Tile | Image], dict[str, Param]]:
             cut, band = step
@@ -246,7 +247,7 @@ class Emitter:
                 self._load_parameters(later)
         for number, (cut, (low, high)) in enumerate(steps):
             x, p = following
-            if number + 1 < len(steps):
+            if number + 1 < len(steps) and plan.depth > 1:
                 following = fetch(steps[number + 1])
             if resident:
                 y = self._map_in(place, self.sram[place.storage]).channel_blocks(cut.first, cut.count).band(low, high)
@@ -260,6 +261,8 @@ class Emitter:
                     y,
                     self._map_in(place, self.pool[place.storage]).channel_blocks(cut.first, cut.count).band(low, high),
                 )
+            if number + 1 < len(steps) and plan.depth == 1:
+                following = fetch(steps[number + 1])
         self.traces[layer] = Trace(resident, len(npu.instructions) - 1)
 
 
@@ -271,11 +274,12 @@ class SlotSizes:
     weight: int
     output: int
     parameters: int
+    depth: int
 
     @property
     def total(self) -> int:
-        """All of it, streams twice."""
-        return 2 * (sum(self.inputs.values()) + self.weight + self.output) + self.parameters
+        """All of it, streams `depth` times."""
+        return self.depth * (sum(self.inputs.values()) + self.weight + self.output) + self.parameters
 
 
 def slot_sizes(plan: LayerPlan, result: LaneResult, residency: Residency) -> SlotSizes:
@@ -300,8 +304,8 @@ def slot_sizes(plan: LayerPlan, result: LaneResult, residency: Residency) -> Slo
     common = common_bytes(plan)
     weights = [align(program.cut_bytes(work, cut.count)) for cut in work.cuts]
     if len(work.cuts) == 1:
-        return SlotSizes(inputs, 0, output, common + weights[0])
-    return SlotSizes(inputs, max(weights), output, common)
+        return SlotSizes(inputs, 0, output, common + weights[0], plan.depth)
+    return SlotSizes(inputs, max(weights), output, common, plan.depth)
 
 
 RESIZE_SLACK = 512  # the records of every band are aligned

@@ -167,17 +167,18 @@ class _Planner:
             residency.sram.add(storage)
         return residency
 
-    def _set(self, plan: LayerPlan, bands: int, cuts: int) -> None:
+    def _set(self, plan: LayerPlan, bands: int, cuts: int, depth: int = 2) -> None:
+        plan.depth = depth
         plan.work.bands = even_bands(plan.work.out_size[0], bands)
         plan.work.cuts = even_cuts(plan.work.out_blocks, cuts)
 
-    def _need(self, index: int, residency: Residency, bands: int, cuts: int) -> int:
+    def _need(self, index: int, residency: Residency, bands: int, cuts: int, depth: int = 2) -> int:
         """SRAM bytes of a layer besides resident storages."""
         plan = self.plans[index]
         flags = tuple(self.result.places[t].storage in residency.sram for t in (*plan.layer.inputs, plan.layer.output))
-        key = (index, flags, bands, cuts)
+        key = (index, flags, bands, cuts, depth)
         if key not in self.needs:
-            self._set(plan, bands, cuts)
+            self._set(plan, bands, cuts, depth)
             self.needs[key] = slot_sizes(plan, self.result, residency).total
         return self.needs[key]
 
@@ -192,10 +193,8 @@ class _Planner:
         height, blocks = plan.work.out_size[0], plan.work.out_blocks
         bands = height if least else min(height, COMFORTABLE_BANDS)
         bands = bands if self._streams(index, residency) else 1
-        return min(
-            self._need(index, residency, bands, 1),
-            self._need(index, residency, bands, blocks if least else min(blocks, 8)),
-        )
+        cuts, depth = (blocks, 1) if least else (min(blocks, 8), 2)
+        return min(self._need(index, residency, bands, 1, depth), self._need(index, residency, bands, cuts, depth))
 
     def _alive(self, index: int, residency: Residency) -> int:
         return sum(s.size for s in residency.sram if self.first[s] <= index <= self.last[s])
@@ -254,8 +253,7 @@ class _Planner:
         free = []
         for index, plan in enumerate(self.plans):
             room = budget - self._alive(index, residency)
-            bands, cuts = self._choose(index, residency, room)
-            self._set(plan, bands, cuts)
+            self._set(plan, *self._choose(index, residency, room))
             plan.cut_outer = self._cut_outer(plan, residency)
             plan.early = index
             free.append(room - slot_sizes(plan, self.result, residency).total)
@@ -265,20 +263,18 @@ class _Planner:
                 plan.early -= 1
                 free[plan.early] -= size
 
-    def _choose(self, index: int, residency: Residency, room: int) -> tuple[int, int]:
+    def _choose(self, index: int, residency: Residency, room: int) -> tuple[int, int, int]:
+        """(bands, cuts, buffers of a stream): as few as fit into `room`."""
         plan = self.plans[index]
         height, blocks = plan.work.out_size[0], plan.work.out_blocks
         wanted = max(1, min(MAX_BANDS, self.weight[index] // BAND_CYCLES, height))
-        if not self._streams(index, residency):
+        streams = self._streams(index, residency)
+        wanted = max(wanted, min(2, height)) if streams else wanted
+        for depth in (2, 1):
             for cuts in _steps(blocks):
-                if self._need(index, residency, wanted, cuts) <= room:
-                    return wanted, cuts
-        else:
-            wanted = max(wanted, min(2, height))
-            for cuts in _steps(blocks):
-                for bands in _steps(height):
-                    if bands >= wanted and self._need(index, residency, bands, cuts) <= room:
-                        return bands, cuts
+                for bands in _steps(height) if streams else (wanted,):
+                    if bands >= wanted and self._need(index, residency, bands, cuts, depth) <= room:
+                        return bands, cuts, depth
         raise VerifyError(
             f"tile: node {plan.layer.name}: {room} bytes of SRAM are left, too few even for the smallest bands"
         )

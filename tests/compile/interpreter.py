@@ -33,9 +33,8 @@ class Machine:
     def write_tensor(self, name: str, value: np.ndarray) -> None:
         """int8 [H, W, C] into the pool; pad lanes 0."""
         t = self.meta["tensors"][name]["npu"]
-        view = self._view(
-            self.pool, t["offset"], t["h"], t["w"], t["row_stride"], t["pixel_stride"], max(t["lanes"]) + 1
-        )
+        lanes = min(t["pixel_stride"], -(-(max(t["lanes"]) + 1) // 16) * 16)  # whole blocks; a tight image has none
+        view = self._view(self.pool, t["offset"], t["h"], t["w"], t["row_stride"], t["pixel_stride"], lanes)
         block = np.zeros(view.shape, np.uint8)
         block[..., t["lanes"]] = value.view(np.uint8)
         view[...] = block
