@@ -1,0 +1,110 @@
+// Owns the output stage for AVX2: two pixels, each as two vectors of eight accumulators (unpacked_lanes), to 32 bytes.
+// Why it is exact: simd_pack.hpp; the rounding mode "down" comes from the control register, which RoundDown sets.
+// Include inside NPUFORGE_BEGIN_AVX2.
+#pragma once
+
+#include <immintrin.h>
+
+#include "simd_pack.hpp"
+
+namespace npuforge::sim::avx2 {
+
+/// Rounding mode "down" while it lives. Code that relies on it must be in another, never inlined function.
+class RoundDown {
+  public:
+    RoundDown() : saved_(_mm_getcsr()) { _mm_setcsr((saved_ & ~_MM_ROUND_MASK) | _MM_ROUND_DOWN); }
+    ~RoundDown() { _mm_setcsr(saved_); }
+    RoundDown(const RoundDown&) = delete;
+    RoundDown& operator=(const RoundDown&) = delete;
+
+  private:
+    unsigned saved_;
+};
+
+/// Table values of 16 pre-activations.
+inline __m256i table_words(const StagePack& pack, __m256i t) {
+    const int step = pack.op.fraction_bits - 4;
+    const __m128i count = _mm_cvtsi32_si128(step);
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i k = _mm256_and_si256(_mm256_sra_epi16(t, count), _mm256_set1_epi16(255));
+    const __m256i rest = _mm256_and_si256(t, _mm256_set1_epi16(static_cast<short>((1 << step) - 1)));
+    const __m256i one = _mm256_set1_epi16(static_cast<short>(1 << step));
+    const __m256i rounding = _mm256_set1_epi32(1 << (step - 1));
+    const auto interpolate = [&](__m256i index, __m256i weights) {  // (T*2^step + difference*rest + rounding) >> step
+        const __m256i pairs = _mm256_i32gather_epi32(pack.pairs, index, 4);
+        return _mm256_sra_epi32(_mm256_add_epi32(_mm256_madd_epi16(pairs, weights), rounding), count);
+    };
+    __m256i u = _mm256_packs_epi32(interpolate(_mm256_unpacklo_epi16(k, zero), _mm256_unpacklo_epi16(one, rest)),
+                                   interpolate(_mm256_unpackhi_epi16(k, zero), _mm256_unpackhi_epi16(one, rest)));
+    const int limit = 8 << pack.op.fraction_bits;
+    const __m256i tail_low = pack.op.tail_low_is_input ? t : _mm256_set1_epi16(static_cast<short>(pack.op.tail_low));
+    const __m256i tail_high = pack.op.tail_high_is_input ? t : _mm256_set1_epi16(static_cast<short>(pack.op.tail_high));
+    u = _mm256_blendv_epi8(u, tail_low, _mm256_cmpgt_epi16(_mm256_set1_epi16(static_cast<short>(-limit)), t));
+    return _mm256_blendv_epi8(u, tail_high, _mm256_cmpgt_epi16(t, _mm256_set1_epi16(static_cast<short>(limit - 1))));
+}
+
+/// floor(a*multiplier + addend) in rounding mode "down", see simd_pack.hpp.
+inline __m256i scale(__m256 a, __m256 multiplier, __m256 addend) {
+    return _mm256_cvtps_epi32(_mm256_fmadd_ps(a, multiplier, addend));
+}
+
+/// Two pixels (a[0], a[1] and a[2], a[3]) to 32 bytes in memory order, clamped.
+template <StageKind kKind>
+inline __m256i stage(const StagePack& pack, const StageSet& set, const __m256i (&acc)[4]) {
+    __m256i a[4];
+    for (int j = 0; j < 4; ++j) {
+        __m256 multiplier = _mm256_load_ps(set.positive[j % 2]);
+        if (kKind == StageKind::kPwl && !pack.linear)
+            multiplier = _mm256_blendv_ps(multiplier, _mm256_load_ps(set.negative[j % 2]), _mm256_castsi256_ps(acc[j]));
+        a[j] = scale(_mm256_cvtepi32_ps(acc[j]), multiplier, _mm256_load_ps(set.addend[j % 2]));
+    }
+    __m256i words[2] = {_mm256_packs_epi32(a[0], a[1]), _mm256_packs_epi32(a[2], a[3])};
+    if (kKind == StageKind::kTable) {
+        for (int p = 0; p < 2; ++p) {
+            const __m256i u = table_words(pack, words[p]);
+            const __m256i zero = _mm256_setzero_si256();
+            // u in the upper half of each 32-bit lane is u*2^16.
+            const __m256i low = scale(_mm256_cvtepi32_ps(_mm256_unpacklo_epi16(zero, u)), _mm256_load_ps(set.second[0]),
+                                      _mm256_load_ps(set.second_addend[0]));
+            const __m256i high = scale(_mm256_cvtepi32_ps(_mm256_unpackhi_epi16(zero, u)),
+                                       _mm256_load_ps(set.second[1]), _mm256_load_ps(set.second_addend[1]));
+            words[p] = _mm256_packs_epi32(low, high);
+        }
+    }
+    // 128-bit lane 0 holds lanes 0-7 of both pixels, lane 1 lanes 8-15.
+    const __m256i y = _mm256_permute4x64_epi64(_mm256_packs_epi16(words[0], words[1]), _MM_SHUFFLE(3, 1, 2, 0));
+    const __m256i low = _mm256_load_si256(reinterpret_cast<const __m256i*>(set.low));
+    const __m256i high = _mm256_load_si256(reinterpret_cast<const __m256i*>(set.high));
+    return _mm256_min_epi8(_mm256_max_epi8(y, low), high);
+}
+
+/// Writes the first `count` (1 or 2) pixels.
+inline void store_pixels(std::uint8_t* out, std::size_t step, int count, __m256i y) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(y));
+    if (count > 1) _mm_storeu_si128(reinterpret_cast<__m128i*>(out + step), _mm256_extracti128_si256(y, 1));
+}
+
+/// The integer stage of up to two pixels, from vectors in unpacked_lanes order.
+inline void store_integer(const StagePack& pack, int block, const __m256i (&acc)[4], int count, std::uint8_t* out,
+                          std::size_t step) {
+    alignas(32) std::int32_t vectors[4][8], plain[2][16];
+    for (int j = 0; j < 4; ++j) _mm256_store_si256(reinterpret_cast<__m256i*>(vectors[j]), acc[j]);
+    for (int p = 0; p < 2; ++p)
+        for (int j = 0; j < 2; ++j)
+            for (int e = 0; e < 8; ++e)
+                plain[p][unpacked_lanes()[static_cast<std::size_t>(j)][static_cast<std::size_t>(e)]] =
+                    vectors[2 * p + j][e];
+    pack.integer(plain[0], count, block, out, step);
+}
+
+/// Stage and store of up to two pixels.
+template <StageKind kKind>
+inline void finish(const StagePack& pack, int block, const __m256i (&acc)[4], int count, std::uint8_t* out,
+                   std::size_t step) {
+    if (kKind == StageKind::kInteger)
+        store_integer(pack, block, acc, count, out, step);
+    else
+        store_pixels(out, step, count, stage<kKind>(pack, pack.sets[static_cast<std::size_t>(block)], acc));
+}
+
+}  // namespace npuforge::sim::avx2
