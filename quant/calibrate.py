@@ -21,6 +21,7 @@ Arrays = dict[str, np.ndarray]
 Runner = Callable[[Arrays], Arrays]
 MakeRunner = Callable[[list[str]], Runner]  # the tensors wanted -> a function from the inputs to them
 Progress = Callable[[int], None]
+SAMPLES = 8  # images that bias correction runs through the integer graph
 COVARIANCE_POSITIONS = 192  # windows per image
 
 
@@ -42,12 +43,13 @@ def calibrate(
     histogram_values: int = 2048,
     progress: Progress | None = None,
     covariances: bool = True,
+    samples: int = SAMPLES,
 ) -> Statistics:
     """Statistics of every tensor of the quantised region over `images`.
 
     `images` yields preprocessed float arrays N, C, H, W (one array for a network with one input, else one per input name). Histograms are
     needed by the percentile and MSE calibrators only; each takes at most about `histogram_values` values per channel and image.
-    Covariances of convolution inputs are needed by the algorithms `weight_rounding` and `bias_correction`.
+    Covariances of convolution inputs are needed by the algorithm `weight_rounding`, the first `samples` images by `bias_correction`.
     """
     region = Region.of(graph)
     wanted = observed_tensors(graph, region)
@@ -71,6 +73,11 @@ def calibrate(
                     f"tensor {name}: NaN or infinity on calibration image {statistics.images}; check the preprocessing and the model's weights"
                 )
             known.update(values, histogram_values)
+            if statistics.images < samples:
+                mean = values.mean(axis=(0, *range(2, values.ndim)), dtype=np.float64)
+                statistics.sample_means[name] = statistics.sample_means.get(name, 0.0) + mean
+                if name in region.entries:
+                    statistics.samples.setdefault(name, []).append(values)
         for node in region.nodes:
             if node.name in statistics.inputs:
                 x = results[node.inputs[0]] if node.inputs[0] in results else feeds[node.inputs[0]]

@@ -14,7 +14,7 @@ from npuforge.hw_kernels.arithmetic import factor_shift, multiplier, round_half_
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.hw_kernels.ops.conv_transpose.op import equivalent_weight
 from npuforge.quant import stages
-from npuforge.quant.rounding import InputCovariance, corrected_bias, round_weights
+from npuforge.quant.rounding import InputCovariance, MeanShift, corrected_bias, round_weights, tap_shares
 
 
 @dataclass
@@ -73,42 +73,28 @@ def quantised_weight(
 
 @dataclass
 class Algorithms:
-    """What is known about a convolution's input, and which algorithms use it (DESIGN section 8)."""
+    """Algorithms of DESIGN section 8 for one convolution: each is on where its knowledge is given."""
 
-    inputs: InputCovariance | None = None
-    weight_rounding: bool = False
-    bias_correction: bool = False
+    weight_rounding: InputCovariance | None = None
+    bias_correction: MeanShift | None = None
 
-    def apply(
-        self,
-        weight: np.ndarray,
-        bias: np.ndarray,
-        scale_in: np.ndarray,
-        quantised: np.ndarray,
-        acc_scale: np.ndarray,
-        group: int,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Better int8 weights and bias for those rounded to nearest."""
-        if self.inputs is None:
-            return quantised, bias
-        steps = per_output(scale_in, len(weight), group)
-        scaled = weight * steps[:, None, None, :]
-        if self.weight_rounding:
-            quantised = round_weights(scaled, acc_scale, steps, self.inputs)
-        if self.bias_correction:
-            bias = corrected_bias(bias, scaled, quantised, acc_scale, steps, self.inputs.mean())
-        return quantised, bias
+
+NO_ALGORITHMS = Algorithms()
 
 
 def convolution(
-    node: Node, graph: Graph, x: TensorQuant, out: Output, algorithms: Algorithms | None = None
+    node: Node, graph: Graph, x: TensorQuant, out: Output, algorithms: Algorithms = NO_ALGORITHMS
 ) -> tuple[ConvParams, TensorQuant]:
     """Conv and ConvTranspose."""
     weight, bias = convolution_weight(node, graph)
     group = int(node.attrs.get("group", 1))
     quantised, acc_scale = quantised_weight(weight, bias, x.scale, group)
-    if algorithms is not None:
-        quantised, bias = algorithms.apply(weight, bias, x.scale, quantised, acc_scale, group)
+    steps = per_output(x.scale, len(bias), group)[:, None, None, :]
+    if algorithms.weight_rounding is not None:
+        quantised = round_weights(weight * steps, acc_scale, steps[:, 0, 0], algorithms.weight_rounding)
+    if algorithms.bias_correction is not None:
+        rebuilt = quantised * acc_scale[:, None, None, None] / steps
+        bias = corrected_bias(bias, weight, rebuilt, algorithms.bias_correction, tap_shares(node, graph))
     per_input = quantised.astype(np.float64).sum(axis=(1, 2))  # [O, I/group]
     if x.image_mean is not None:
         offset = (per_input * per_output(x.image_mean - 128.0, len(bias), group)).sum(axis=1)

@@ -14,8 +14,10 @@ from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.activations import is_curve
 from npuforge.hw_kernels.arithmetic import round_half_up
 from npuforge.quant import layers, stages
+from npuforge.quant.balance import choose_alphas
 from npuforge.quant.ranges import CALIBRATORS, channel_ranges
-from npuforge.quant.regions import Region, activation_inputs, channel_sources
+from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
+from npuforge.quant.samples import SampleRun
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
 
 MODES = ("fine", "pow2")
@@ -101,7 +103,7 @@ def quantize(
 
     `alpha` is the exponent of the per-channel scales in `fine` mode, None for a choice per tensor. `preprocess` lets an image input enter as
     raw pixels (`fine` mode); without it every input is an ordinary quantised tensor.
-    `algorithms` are the members of `ALGORITHMS` to use; they need the covariances of calibration.
+    `algorithms` are the members of `ALGORITHMS` to use, where calibration gathered what they need (covariances, samples).
     """
     if mode not in MODES:
         raise QuantisationError(f"mode {mode} is not known; choose one of {', '.join(MODES)}")
@@ -126,18 +128,10 @@ def _quantize_fine(
     preprocess: Preprocess | None,
     algorithms: Sequence[str],
 ) -> QGraph:
-    from npuforge.quant.balance import choose_alphas
-
     graph = region.graph
     qgraph = QGraph(graph, "fine")
     images = image_tensors(region, preprocess)
-    ranges: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    readers = {t: nodes[0].name for t, nodes in region.readers.items()}
-    sources = [(t, readers[t]) for t in region.entries]
-    sources += [(n.outputs[0], n.name) for n in region.nodes if not operator.get(n).moves_bytes]
-    for tensor, owner in sources:
-        if tensor not in images:
-            ranges[tensor] = channel_ranges(tensor_statistics(statistics, tensor, owner), tensor, calibrator)
+    ranges = _ranges(region, statistics, calibrator, images)
     if alpha is not None:
         alphas = dict.fromkeys(ranges, alpha)
     else:
@@ -153,32 +147,44 @@ def _quantize_fine(
             scale = stages.channel_scales(low, high, alphas[tensor])
             qgraph.quant[tensor] = TensorQuant(scale, stages.zero_points(low, scale))
             qgraph.notes[tensor] = f"alpha={alphas[tensor]:g}"
+    samples = SampleRun(region, qgraph, statistics) if "bias_correction" in algorithms else None
     for node in region.nodes:
         output = node.outputs[0]
         if operator.get(node).moves_bytes:
             qgraph.params[node.name] = MoveParams()
             qgraph.quant[output] = carried(node, graph, qgraph.quant)
-            continue
-        low, high = ranges[output]
-        out = layers.Output(stages.channel_scales(low, high, alphas[output]), low)
-        if is_curve(node.activation):
-            before = tensor_statistics(statistics, pre_activation(output), node.name)
-            out.largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
-        qgraph.params[node.name], qgraph.quant[output] = layer(
-            node,
-            graph,
-            qgraph.quant,
-            out,
-            layers.Algorithms(
-                statistics.inputs.get(node.name), "weight_rounding" in algorithms, "bias_correction" in algorithms
-            ),
-        )
-        qgraph.notes[node.name] = f"alpha={alphas[output]:g}"
-        if is_curve(node.activation) and out.largest_pre >= PRE_ACTIVATION_MAX:
-            qgraph.notes[node.name] += (
-                f", pre-activation clipped at {PRE_ACTIVATION_MAX:g} (calibrated {out.largest_pre:g})"
-            )
+        else:
+            low, high = ranges[output]
+            out = layers.Output(stages.channel_scales(low, high, alphas[output]), low)
+            if is_curve(node.activation):
+                before = tensor_statistics(statistics, pre_activation(output), node.name)
+                out.largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
+            chosen = layers.Algorithms()
+            if node.op in CONVOLUTIONS:
+                chosen.weight_rounding = statistics.inputs.get(node.name) if "weight_rounding" in algorithms else None
+                chosen.bias_correction = samples.mean_shift(node.inputs[0]) if samples is not None else None
+            qgraph.params[node.name], qgraph.quant[output] = layer(node, graph, qgraph.quant, out, chosen)
+            qgraph.notes[node.name] = f"alpha={alphas[output]:g}"
+            if is_curve(node.activation) and out.largest_pre >= PRE_ACTIVATION_MAX:
+                qgraph.notes[node.name] += (
+                    f", pre-activation clipped at {PRE_ACTIVATION_MAX:g} (calibrated {out.largest_pre:g})"
+                )
+        if samples is not None:
+            samples.run(node)
     return qgraph
+
+
+def _ranges(
+    region: Region, statistics: Statistics, calibrator: str, images: set[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Channel ranges of every tensor that has scales of its own."""
+    sources = [(t, region.readers[t][0].name) for t in region.entries]
+    sources += [(n.outputs[0], n.name) for n in region.nodes if not operator.get(n).moves_bytes]
+    return {
+        tensor: channel_ranges(tensor_statistics(statistics, tensor, owner), tensor, calibrator)
+        for tensor, owner in sources
+        if tensor not in images
+    }
 
 
 def layer(

@@ -1,8 +1,8 @@
-"""Weight rounding by second-order compensation, and bias correction: what calibration knows about a convolution's input, used twice.
+"""Weight rounding by second-order compensation, and bias correction.
 
 The error of a convolution with rounding errors d is sum d*(x - mean) plus sum d*mean. The first part's power is d' C d with the covariance C of
 the unfolded input: weights are rounded one by one, and the error of each is compensated by those still to come (as GPTQ does). The second part is
-constant and goes into the bias.
+constant: the bias takes it up, together with the mean error that the layers before leave in the input.
 """
 
 from __future__ import annotations
@@ -18,6 +18,14 @@ from npuforge.hw_kernels.windows import Window
 DAMPING = 0.01  # share of the mean variance added to every input's own
 LENGTH_MAX = 1536  # unfolded inputs of one group; longer ones are rounded to nearest
 WEIGHT_MAX = 127
+
+
+@dataclass
+class MeanShift:
+    """Mean per channel of a convolution's input over the sample images: in the float network, and in the integer graph up to here."""
+
+    expected: np.ndarray  # float64 [I]
+    found: np.ndarray  # float64 [I]
 
 
 @dataclass
@@ -113,16 +121,31 @@ def round_weights(
     return result.reshape(scaled.shape).astype(np.int8)
 
 
+def tap_shares(node: Node, graph: Graph) -> np.ndarray:
+    """Share of output pixels for which each tap [kH, kW] reads a pixel of the input, not border or stuffing."""
+    window, kernel = Window.of(node), node.attrs["kernel_shape"]
+    if node.op == "ConvTranspose":
+        return np.full(kernel, 1.0 / (window.strides[0] * window.strides[1]))
+    axes = []
+    for axis in (0, 1):
+        size, out = (graph.tensors[t].shape[2 + axis] for t in (node.inputs[0], node.outputs[0]))
+        first = np.arange(out)[:, None] * window.strides[axis] - window.pads[axis]
+        position = first + np.arange(kernel[axis])[None] * window.dilations[axis]
+        axes.append(((position >= 0) & (position < size)).mean(axis=0))
+    return np.outer(axes[0], axes[1])
+
+
 def corrected_bias(
-    bias: np.ndarray,
-    scaled: np.ndarray,
-    quantised: np.ndarray,
-    acc_scale: np.ndarray,
-    scale_in: np.ndarray,
-    mean: np.ndarray,
+    bias: np.ndarray, weight: np.ndarray, rebuilt: np.ndarray, means: MeanShift, shares: np.ndarray
 ) -> np.ndarray:
-    """Bias less the mean error that weight rounding causes. `mean` [G, K] of the unfolded input."""
-    outputs = len(bias)
-    error = quantised * acc_scale[:, None, None, None] - scaled
-    per_input = (error / scale_in[:, None, None, :]).reshape(outputs, -1)
-    return bias - (per_input * np.repeat(mean, outputs // len(mean), axis=0)).sum(axis=1)
+    """Bias such that the mean of the accumulator is the float network's: `rebuilt` are the real values of the int8 weights [O, kH, kW, I/G]."""
+    group = weight.shape[3]
+    groups = len(means.expected) // group
+
+    def mean_sum(values: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        per_input = (values * shares[None, :, :, None]).sum(axis=(1, 2))
+        return np.asarray(
+            (per_input * np.repeat(mean.reshape(groups, group), len(values) // groups, axis=0)).sum(axis=1)
+        )
+
+    return bias + mean_sum(weight, means.expected) - mean_sum(rebuilt, means.found)

@@ -104,6 +104,12 @@ class Statistics:
 
     tensors: dict[str, TensorStatistics] = field(default_factory=dict)
     inputs: dict[str, InputCovariance] = field(default_factory=dict)  # by name of the convolution
+    samples: dict[str, list[np.ndarray]] = field(
+        default_factory=dict
+    )  # the region's entries on the first few images, float
+    sample_means: dict[str, np.ndarray] = field(
+        default_factory=dict
+    )  # sum over those images of every tensor's channel means
     images: int = 0
 
 

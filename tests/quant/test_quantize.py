@@ -63,7 +63,7 @@ def test_convolution_worked_by_hand() -> None:
 def test_every_convolution_follows_the_formulas() -> None:
     graph = small_network()
     feeds = images(graph, 3)
-    qgraph = quantize(graph, calibrated(graph, feeds), alpha=0.75)
+    qgraph = quantize(graph, calibrated(graph, feeds), alpha=0.75, algorithms=())
     for node in (n for n in graph.nodes if n.op == "Conv"):
         params, x, y = qgraph.params[node.name], qgraph.quant[node.inputs[0]], qgraph.quant[node.outputs[0]]
         assert isinstance(params, ConvParams)
@@ -150,7 +150,7 @@ def test_image_is_folded_exactly() -> None:
     pixels = pixel_images(graph, 2)
     mean, std = np.array(preprocess.mean)[:, None, None], np.array(preprocess.std)[:, None, None]
     feeds = [{"input": ((p["input"] - mean) / std).astype(np.float32)} for p in pixels]
-    qgraph = quantize(graph, calibrated(graph, feeds), preprocess=preprocess)
+    qgraph = quantize(graph, calibrated(graph, feeds), preprocess=preprocess, algorithms=())
     quant = qgraph.quant["order"]
     order = np.repeat([0, 1, 2], 4)
     np.testing.assert_array_equal(quant.image_mean, np.array(preprocess.mean)[order])  # type: ignore[arg-type]
