@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from npuforge.scripts.scenes import CLASS_NAMES, generate, render_scene, write_folder
+from npuforge.scripts.scenes.__main__ import main as scenes_command
 from npuforge.scripts.scenes.parts import BUILDERS
 from npuforge.scripts.scenes.scene import MAX_COVERED, bounds, place
 
@@ -93,3 +94,15 @@ def test_folder_has_the_pixels_and_coco_boxes(tmp_path) -> None:  # type: ignore
     x1, y1, x2, y2 = annotations[0][0].box
     assert first[0]["bbox"] == [x1, y1, x2 - x1, y2 - y1]
     assert [c["name"] for c in truth["categories"]] == CLASS_NAMES
+
+
+def test_command_line(tmp_path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(
+        "sys.argv", ["scenes", "--output", str(tmp_path / "out"), "--count", "1", "--seed", "11", "--suffix", ".jpg"]
+    )
+    assert scenes_command() == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "out" / "annotations.json")
+    assert [p.name for p in (tmp_path / "out" / "images").iterdir()] == ["0000.jpg"]
+    monkeypatch.setattr("sys.argv", ["scenes", "--output", str(tmp_path / "other"), "--suffix", ".gif"])
+    assert scenes_command() == 1
+    assert "expected .png or .jpg" in capsys.readouterr().err and not (tmp_path / "other").exists()
