@@ -47,6 +47,11 @@ void load(const NpuTensor& t, const std::uint8_t* pool, T* to, const MapStrides&
     });
 }
 
+float real_value(const NpuTensor& t, std::size_t c, std::int8_t q) {
+    const double centred = t.is_image() ? q + 128.0 - t.image_mean[c] : static_cast<double>(q - t.zero_point[c]);
+    return static_cast<float>(centred * t.scale[c]);
+}
+
 }  // namespace
 
 void quantise(const NpuTensor& t, const std::string& name, const float* from, const MapStrides& strides,
@@ -85,10 +90,14 @@ void store_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& 
 }
 
 void dequantise(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides) {
-    load(t, pool, to, strides, [&](std::size_t c, std::int8_t q) {
-        const double centred = t.is_image() ? q + 128.0 - t.image_mean[c] : static_cast<double>(q - t.zero_point[c]);
-        return static_cast<float>(centred * t.scale[c]);
-    });
+    load(t, pool, to, strides, [&](std::size_t c, std::int8_t q) { return real_value(t, c, q); });
+}
+
+void dequantise_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& strides, float* to) {
+    for (int c = 0; c < t.c; ++c)
+        for (int y = 0; y < t.h; ++y)
+            for (int x = 0; x < t.w; ++x)
+                *to++ = real_value(t, static_cast<std::size_t>(c), from[c * strides.c + y * strides.y + x * strides.x]);
 }
 
 void load_bytes(const NpuTensor& t, const std::uint8_t* pool, std::int8_t* to, const MapStrides& strides) {

@@ -397,6 +397,16 @@ void Session::copy_partition_input(Context& context, const std::string& name, co
     if (index < 0) throw ArgumentError("input '" + name + "' is not read by the CPU partition");
     Tensor& tensor = context.bindings.tensors[static_cast<std::size_t>(index)];
     if (tensor.constant) return;
+    const TensorMeta* meta = nullptr;
+    if (const auto known = program_->tensors().find(name); known != program_->tensors().end()) meta = &known->second;
+    if (input.type == Type::kInt8 && tensor.type == Type::kFloat32 && meta && meta->npu) {  // as the NPU left it
+        const NpuTensor& t = *meta->npu;
+        if (!plan_.in_arena(index)) throw ArgumentError("input '" + name + "': expected float32");
+        expect(name, "shape", (input.nhwc ? nhwc_shape(tensor.shape) : tensor.shape).text(), input.shape.text());
+        dequantise_bytes(t, static_cast<const std::int8_t*>(input.data),
+                         input.nhwc ? MapStrides::nhwc(t) : MapStrides::nchw(t), tensor.as<float>());
+        return;
+    }
     expect(name, "type", cpu::type_name(tensor.type), cpu::type_name(input.type));
     expect(name, "shape", (input.nhwc ? nhwc_shape(tensor.shape) : tensor.shape).text(), input.shape.text());
     const bool transposed = input.nhwc && tensor.shape.rank == 4;

@@ -24,6 +24,8 @@ void store_pixels(const NpuTensor& t, const std::uint8_t* from, const MapStrides
 void store_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& strides, std::uint8_t* pool);
 /// real = (q - z) * s; images: (q + 128 - mean) * s.
 void dequantise(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides);
+/// The same from bytes outside the pool, to N, C, H, W.
+void dequantise_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& strides, float* to);
 void load_bytes(const NpuTensor& t, const std::uint8_t* pool, std::int8_t* to, const MapStrides& strides);
 
 }  // namespace npuforge

@@ -8,6 +8,7 @@
 #include "npuforge/json.hpp"
 #include "npuforge/memory.hpp"
 #include "npuforge/program.hpp"
+#include "npuforge/runner.hpp"
 #include "npuforge/session.hpp"
 
 namespace py = pybind11;
@@ -185,6 +186,50 @@ py::list run_operator(const std::string& op, const std::string& attrs, const std
     return out;
 }
 
+// The VART runner. Arrays must stay alive until wait(): vart.py keeps them.
+TensorBuffer tensor_buffer(py::array array, bool output, const std::string& what) {
+    if (!(array.flags() & py::array::c_style)) throw ArgumentError(what + ": expected a C-contiguous array");
+    if (output && !array.writeable()) throw ArgumentError(what + ": expected a writable array");
+    TensorBuffer buffer;
+    buffer.data = const_cast<void*>(array.data());
+    buffer.bytes = static_cast<std::size_t>(array.nbytes());
+    buffer.type = type_of_array(array, what);
+    buffer.shape = shape_of(array, what);
+    return buffer;
+}
+
+std::pair<std::uint32_t, int> execute_async(Runner& runner, const std::vector<py::array>& inputs,
+                                            const std::vector<py::array>& outputs) {
+    std::vector<TensorBuffer> buffers;
+    buffers.reserve(inputs.size() + outputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        buffers.push_back(tensor_buffer(inputs[i], false, "input " + std::to_string(i)));
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+        buffers.push_back(tensor_buffer(outputs[i], true, "output " + std::to_string(i)));
+    std::vector<TensorBuffer*> in, out;
+    for (std::size_t i = 0; i < buffers.size(); ++i) (i < inputs.size() ? in : out).push_back(&buffers[i]);
+    const py::gil_scoped_release release;
+    return runner.execute_async(in, out);
+}
+
+py::list runner_tensors(const std::vector<RunnerTensor>& tensors) {
+    py::list out;
+    for (const RunnerTensor& tensor : tensors) {
+        py::dict entry;
+        entry["name"] = tensor.name;
+        entry["dims"] = tensor.dims;
+        entry["dtype"] = cpu::type_name(tensor.type);
+        if (tensor.npu) {
+            entry["scale"] = tensor.npu->scale;
+            entry["zero_point"] = tensor.npu->zero_point;
+            if (tensor.npu->is_image()) entry["image_mean"] = tensor.npu->image_mean;
+            if (tensor.npu->has_fix_point) entry["fix_point"] = tensor.npu->fix_point;
+        }
+        out.append(entry);
+    }
+    return out;
+}
+
 py::dict describe_tensor(const TensorMeta& tensor) {
     py::dict out;
     out["name"] = tensor.name;
@@ -265,6 +310,18 @@ void bind_runtime(py::module_& module) {
             }
             return out;
         });
+
+    py::class_<Runner>(module, "Runner", "The VART interface on one partition (-1: the whole model).")
+        .def(py::init<std::shared_ptr<Session>, int, std::size_t>(), py::arg("session"), py::arg("partition") = -1,
+             py::arg("workers") = 1, py::call_guard<py::gil_scoped_release>())
+        .def_static("create_runner", &Runner::create_runner, py::arg("bundle"), py::arg("mode") = "run",
+                    py::arg("threads") = 1, py::call_guard<py::gil_scoped_release>())
+        .def("get_input_tensors", [](const Runner& runner) { return runner_tensors(runner.get_input_tensors()); })
+        .def("get_output_tensors", [](const Runner& runner) { return runner_tensors(runner.get_output_tensors()); })
+        .def("execute_async", &execute_async, py::arg("inputs"), py::arg("outputs"))
+        .def("wait", &Runner::wait, py::arg("job"), py::arg("timeout_ms") = -1,
+             py::call_guard<py::gil_scoped_release>())
+        .def("message", &Runner::message, py::arg("job"));
 
     module.def("run_operator", &run_operator, "One CPU operator on numpy arrays.", py::arg("op"), py::arg("attrs"),
                py::arg("activation"), py::arg("inputs"), py::arg("constant"), py::arg("outputs") = 1);

@@ -1,0 +1,103 @@
+"""The vendor's `vart.Runner` interface over our runtime: `create_runner`, `get_input_tensors`, `get_output_tensors`, `execute_async`, `wait`.
+
+An application written for the vendor's modules runs unchanged with `from npuforge.board_runtime import vart, xir`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from npuforge.board_runtime.session import bin_path
+from npuforge.board_runtime.xir import Graph, Subgraph, Tensor
+from npuforge.compile.ir.errors import NpuforgeError, UsageError
+
+Job = tuple[int, int]
+_MODES = {"run": "", "sim": "sim", "csim": "csim"}
+
+
+class Runner:
+    """Jobs of one subgraph. Use `create_runner`. Threads may share a runner; destroying it waits for the job that runs and cancels the rest."""
+
+    def __init__(self, graph: Graph, subgraph: Subgraph, device: str, threads: int, workers: int) -> None:
+        self._graph, self._subgraph = graph, subgraph  # the graph must live as long as its runners
+        self._native = graph.runner(subgraph, device, threads, workers)
+        self._inputs = [Tensor.of(spec) for spec in self._native.get_input_tensors()]
+        self._outputs = [Tensor.of(spec) for spec in self._native.get_output_tensors()]
+        self._held: dict[int, tuple[list[np.ndarray], list[np.ndarray]]] = {}
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def create_runner(
+        subgraph: Subgraph | str | os.PathLike[str], mode: str = "run", *, threads: int = 1, workers: int = 1
+    ) -> Runner:
+        """`subgraph`: of `xir.Graph`, or a build folder (the whole network). `mode`: `run` or `sim` (fast simulator), `csim` (the HLS code)."""
+        if mode not in _MODES:
+            raise UsageError(f"mode: expected run, sim or csim, found {mode!r}")
+        if not isinstance(subgraph, Subgraph):
+            subgraph = Graph.deserialize(bin_path(subgraph)).get_root_subgraph()
+        return Runner(subgraph.graph, subgraph, _MODES[mode], threads, workers)
+
+    def get_input_tensors(self) -> list[Tensor]:
+        """Name, dims (N, H, W, C) and dtype of every input."""
+        return list(self._inputs)
+
+    def get_output_tensors(self) -> list[Tensor]:
+        """The same of every output."""
+        return list(self._outputs)
+
+    def execute_async(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], enable_dynamic_array: bool = False
+    ) -> Job:
+        """Queues a job on C-contiguous arrays, in the order of the tensors: (job id, status). The arrays are kept until `wait`.
+
+        int8 tensors also take and give float32 arrays (real values). A status other than 0: nothing was queued, see `message`.
+        """
+        held = (list(inputs), list(outputs))
+        with self._lock:  # so that nobody waits for the job before its arrays are held
+            job, status = self._native.execute_async(*held)
+            if status == 0:
+                self._held[job] = held
+        return job, status
+
+    def wait(self, job: Job, timeout: int = -1) -> int:
+        """Waits for a job given as `execute_async` returned it; 0 is success. `timeout` in milliseconds, negative for ever."""
+        if job[1] != 0:
+            return int(job[1])
+        status = int(self._native.wait(job[0], timeout))
+        if status != _TIMEOUT:
+            with self._lock:
+                self._held.pop(job[0], None)
+        return status
+
+    def message(self, job: Job) -> str:
+        """Why a job failed, one line; empty if it did not."""
+        return str(self._native.message(job[0]))
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Convenience: one job from start to end, outputs in the tensors' own types; a failure is an exception."""
+        outputs = [np.empty(t.dims, t.dtype.removeprefix("x")) for t in self._outputs]
+        job = self.execute_async(inputs, outputs)
+        if self.wait(job) != 0:
+            raise NpuforgeError(self.message(job))
+        return outputs
+
+    def __del__(self) -> None:
+        native = self.__dict__.pop("_native", None)
+        del native  # joins the workers while the arrays are still held
+
+
+_TIMEOUT = 2
+
+
+def get_input_scale(tensor: Tensor) -> float:
+    """2**fix_point: what float values are multiplied by (`pow2` mode)."""
+    return float(2.0 ** tensor.get_attr("fix_point"))
+
+
+def get_output_scale(tensor: Tensor) -> float:
+    """2**-fix_point: what int8 results are multiplied by (`pow2` mode)."""
+    return float(2.0 ** -tensor.get_attr("fix_point"))
