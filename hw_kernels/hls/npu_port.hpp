@@ -23,6 +23,8 @@
     NPU_PRAGMA(HLS interface mode=m_axi port=port_ bundle=bundle_ offset=slave max_widen_bitwidth=128 latency=64)
 #define NPU_AXI_LITE(port_) NPU_PRAGMA(HLS interface mode=s_axilite port=port_)
 #define NPU_AXI_LITE_RETURN NPU_PRAGMA(HLS interface mode=s_axilite port=return)
+#define NPU_AXI_STREAM(port_) NPU_PRAGMA(HLS interface mode=axis port=port_)
+#define NPU_MEMORY_PORT(port_) NPU_PRAGMA(HLS interface mode=bram port=port_ storage_type=ram_t2p)
 #elif defined(__BAMBU__)
 // bambu 2024.10: clang's unroll before the loop; pipeline only on functions; s_axilite and port=return are refused.
 #define NPU_PIPELINE
@@ -36,6 +38,8 @@
 #define NPU_AXI_MASTER(port_, bundle_) NPU_PRAGMA(HLS interface mode=m_axi offset=direct port=port_)
 #define NPU_AXI_LITE(port_)
 #define NPU_AXI_LITE_RETURN
+#define NPU_AXI_STREAM(port_)
+#define NPU_MEMORY_PORT(port_)
 #else
 // Plain C++ compilers: C simulation.
 #define NPU_PIPELINE
@@ -49,5 +53,60 @@
 #define NPU_AXI_MASTER(port_, bundle_)
 #define NPU_AXI_LITE(port_)
 #define NPU_AXI_LITE_RETURN
+#define NPU_AXI_STREAM(port_)
+#define NPU_MEMORY_PORT(port_)
 #endif
 // clang-format on
+
+// Blocking streams, for sources that define NPU_USE_STREAMS: Vitis' own under Vitis, else one for threads of a test
+// program.
+#ifdef NPU_USE_STREAMS
+#if defined(__VITIS_HLS__) || defined(__VIVADO_HLS__) || defined(__XILINX_HLS__)
+#include <hls_stream.h>
+template <class T>
+using NpuStream = hls::stream<T>;
+#else
+#include <atomic>
+#include <thread>
+/// One writer, one reader, no lock: reading an item orders the reader after what the writer did before that item, and
+/// nothing else, as a wire does. The thread sanitizer therefore sees every dependency that no token carries.
+template <class T>
+class NpuStream {
+  public:
+    NpuStream() : first_(new Node), last_(first_) {}
+    NpuStream(const NpuStream&) = delete;
+    NpuStream& operator=(const NpuStream&) = delete;
+    ~NpuStream() {
+        while (first_ != nullptr) {
+            Node* next = first_->next.load(std::memory_order_relaxed);
+            delete first_;
+            first_ = next;
+        }
+    }
+    void write(const T& value) {
+        Node* node = new Node;
+        node->value = value;
+        last_->next.store(node, std::memory_order_release);
+        last_ = node;
+    }
+    T read() {
+        Node* next = first_->next.load(std::memory_order_acquire);
+        while (next == nullptr) {
+            std::this_thread::yield();
+            next = first_->next.load(std::memory_order_acquire);
+        }
+        delete first_;
+        first_ = next;
+        return next->value;
+    }
+
+  private:
+    struct Node {
+        T value{};
+        std::atomic<Node*> next{nullptr};
+    };
+    Node* first_;  // reader's side: the item read last
+    Node* last_;   // writer's side
+};
+#endif
+#endif

@@ -156,8 +156,7 @@ def test_compiles_without_the_cpp_library(compiler: str, flags: list[str], tmp_p
         pytest.skip(f"{compiler} is not installed")
     (tmp_path / "npu_isa.hpp").write_text(header_text(), encoding="utf-8")
     base = ["-std=c++17", "-Wall", "-Wextra", "-Wvla", "-fno-exceptions", "-fno-rtti", "-nostdinc++", "-fsyntax-only"]
-    for source in HLS.glob("*.cpp"):
-        subprocess.run([compiler, *base, *flags, "-I", str(tmp_path), "-I", str(HLS), str(source)], check=True)
+    subprocess.run([compiler, *base, *flags, "-I", str(tmp_path), "-I", str(HLS), str(HLS / "npu_top.cpp")], check=True)
 
 
 def test_synthesis_pragmas_reach_the_vitis_branch(tmp_path: Path) -> None:
