@@ -86,8 +86,9 @@ class TensorStatistics:
         np.maximum(self.high, flat.max(axis=(0, 2)), out=self.high)
         added = flat.shape[0] * flat.shape[2]
         total = self.count + added
-        self.mean += (flat.mean(axis=(0, 2), dtype=np.float64) - self.mean) * (added / total)
-        squares = np.einsum("ncp,ncp->c", flat, flat, dtype=np.float64, casting="unsafe") / added
+        mean = flat.mean(axis=2).mean(axis=0, dtype=np.float64)
+        squares = np.einsum("ncp,ncp->nc", flat, flat).sum(axis=0, dtype=np.float64) / added
+        self.mean += (mean - self.mean) * (added / total)
         self.square += (squares - self.square) * (added / total)
         self.count = total
         if self.histogram is not None:
