@@ -47,8 +47,14 @@ void load(const NpuTensor& t, const std::uint8_t* pool, T* to, const MapStrides&
     });
 }
 
+// floor(x + 1/2) without the rounding error of the addition.
+double round_half_up(double x) {
+    const double low = std::floor(x);
+    return x - low >= 0.5 ? low + 1.0 : low;
+}
+
 float real_value(const NpuTensor& t, std::size_t c, std::int8_t q) {
-    const double centred = t.is_image() ? q + 128.0 - t.image_mean[c] : static_cast<double>(q - t.zero_point[c]);
+    const double centred = t.is_image() ? q - (t.image_mean[c] - 128.0) : static_cast<double>(q - t.zero_point[c]);
     return static_cast<float>(centred * t.scale[c]);
 }
 
@@ -58,9 +64,9 @@ void quantise(const NpuTensor& t, const std::string& name, const float* from, co
               std::uint8_t* pool) {
     bool nan = false;
     store(t, from, strides, pool, [&](std::size_t c, float value) {
-        const double shift = t.is_image() ? t.image_mean[c] : static_cast<double>(t.zero_point[c]);
+        const double scaled = static_cast<double>(value) / t.scale[c];
         const double q =
-            std::floor(static_cast<double>(value) / t.scale[c] + shift + 0.5) - (t.is_image() ? 128.0 : 0.0);
+            t.is_image() ? round_half_up(scaled + t.image_mean[c] - 128.0) : round_half_up(scaled) + t.zero_point[c];
         nan = nan || q != q;
         const double clamped = q < -128.0 ? -128.0 : (q > 127.0 ? 127.0 : q);
         return static_cast<std::uint8_t>(static_cast<std::int8_t>(clamped == clamped ? clamped : 0.0));

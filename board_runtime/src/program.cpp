@@ -21,13 +21,15 @@ std::int64_t count_of(const std::vector<std::int64_t>& shape) {
     return count;
 }
 
-std::vector<std::int64_t> parse_shape(const json::Value& value, const std::string& where) {
+// `open`: a dimension may be -1 (boxes that survive in-graph NMS).
+std::vector<std::int64_t> parse_shape(const json::Value& value, const std::string& where, bool open) {
     const auto shape = value.integers("meta." + where);
     if (shape.size() > 8) fail(where, "at most 8 dimensions, found " + std::to_string(shape.size()));
     std::int64_t count = 1;
     for (const std::int64_t dim : shape) {
-        if (dim < 0 || dim > kMaxDim)
-            fail(where, "dimension expected 0.." + std::to_string(kMaxDim) + ", found " + std::to_string(dim));
+        if (dim == -1 && open) continue;
+        if (dim < 0 || dim > kMaxBytes)
+            fail(where, "dimension expected 0.." + std::to_string(kMaxBytes) + ", found " + std::to_string(dim));
         count *= dim;
         if (count > kMaxBytes) fail(where, "more than " + std::to_string(kMaxBytes) + " elements");
     }
@@ -146,7 +148,8 @@ void Program::parse_tensors() {
         const std::string where = "tensors['" + name + "']";
         TensorMeta tensor;
         tensor.name = name;
-        tensor.shape = parse_shape(value.at("shape", "meta." + where), where + ".shape");
+        const bool given = std::find(inputs_.begin(), inputs_.end(), name) != inputs_.end();
+        tensor.shape = parse_shape(value.at("shape", "meta." + where), where + ".shape", !given);
         tensor.dtype = value.at("dtype", "meta." + where).as_string("meta." + where + ".dtype");
         if (const json::Value* npu = value.find("npu")) {
             auto t = std::make_unique<NpuTensor>();
@@ -260,7 +263,7 @@ void Program::parse_constants() {
         const std::string where = "constants['" + name + "']";
         ConstantMeta constant;
         constant.section = value.at("section", "meta." + where).as_string("meta." + where + ".section");
-        constant.shape = parse_shape(value.at("shape", "meta." + where), where + ".shape");
+        constant.shape = parse_shape(value.at("shape", "meta." + where), where + ".shape", false);
         constant.dtype = value.at("dtype", "meta." + where).as_string("meta." + where + ".dtype");
         const auto type = kTypes.find(constant.dtype);
         if (type == kTypes.end())

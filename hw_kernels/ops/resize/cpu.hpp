@@ -23,31 +23,33 @@ struct ResizeAxis {
             scale = given;
     }
 
-    double source(std::int64_t position, const std::string& mode) const {
-        const auto x = static_cast<double>(position), size = static_cast<double>(in), length = static_cast<double>(out);
-        if (mode == "asymmetric") return x / scale;
-        if (mode == "align_corners") return out > 1 ? x * (size - 1.0) / (length - 1.0) : 0.0;
-        if (mode == "pytorch_half_pixel" && out == 1) return 0.0;
+    /// In float32, as ONNX Runtime: positions that fall on a border between two pixels must fall there here as well.
+    float source(std::int64_t position, const std::string& mode) const {
+        const auto x = static_cast<float>(position), size = static_cast<float>(in), length = static_cast<float>(out);
+        const auto factor = static_cast<float>(scale);
+        if (mode == "asymmetric") return x / factor;
+        if (mode == "align_corners") return out > 1 ? x * (size - 1.0f) / (length - 1.0f) : 0.0f;
+        if (mode == "pytorch_half_pixel" && out == 1) return 0.0f;
         if (mode == "half_pixel_symmetric")
-            return size / 2.0 * (1.0 - length / (scale * size)) + (x + 0.5) / scale - 0.5;
-        return (x + 0.5) / scale - 0.5;
+            return size / 2.0f * (1.0f - length / (factor * size)) + (x + 0.5f) / factor - 0.5f;
+        return (x + 0.5f) / factor - 0.5f;
     }
 
     ResizePoint point(std::int64_t position, bool linear, const std::string& coordinates,
                       const std::string& rule) const {
-        double x = source(position, coordinates);
+        float x = source(position, coordinates);
         if (linear) {
-            x = std::min(std::max(x, 0.0), static_cast<double>(in - 1));
+            x = std::min(std::max(x, 0.0f), static_cast<float>(in - 1));
             const auto low = static_cast<std::int64_t>(x);
-            return {low, std::min(low + 1, in - 1), static_cast<float>(x - static_cast<double>(low))};
+            return {low, std::min(low + 1, in - 1), x - static_cast<float>(low)};
         }
-        double nearest = std::floor(x);
+        float nearest = std::floor(x);
         if (rule == "ceil")
             nearest = std::ceil(x);
         else if (rule == "round_prefer_floor")
-            nearest = std::ceil(x - 0.5);
+            nearest = std::ceil(x - 0.5f);
         else if (rule == "round_prefer_ceil")
-            nearest = std::floor(x + 0.5);
+            nearest = std::floor(x + 0.5f);
         const std::int64_t index = std::min(std::max<std::int64_t>(static_cast<std::int64_t>(nearest), 0), in - 1);
         return {index, index, 0.0f};
     }
