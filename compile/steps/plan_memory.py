@@ -1,7 +1,7 @@
 """Step `plan_memory`: offsets of buffers with live ranges, in SRAM and in the DDR pool. `allocate` is the one allocator for both.
 
 Buffers are placed one after the other at the lowest offset where they fit between those they share time with. The order decides the result: several
-orders are tried, then the best is improved by moving the buffers that stick out to the front.
+orders are tried. Where none reaches the capacity (or the lower bound), `fit_search.py` looks for a plan within it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuforge.compile.ir.errors import VerifyError
+from npuforge.compile.steps.fit_search import FitSearch
 from npuforge.compile.steps.layers import Storage
 
 if TYPE_CHECKING:
@@ -73,16 +74,15 @@ class _Placer:
 
 
 def allocate(
-    blocks: Sequence[Block], alignment: int = 64, capacity: int | None = None, tries: int = 0
+    blocks: Sequence[Block], alignment: int = 64, capacity: int | None = None, nodes: int = 0
 ) -> tuple[int, list[int]]:
-    """(peak, offsets). Stops when the peak is the lower bound or within `capacity`; else searches on for `tries` more orders."""
+    """(peak, offsets). Good enough is a peak within `capacity`, by default the lower bound; if no order reaches it, `nodes` placements are
+    searched for it, and the best order is taken where that finds nothing."""
     if not blocks:
         return 0, []
     placer = _Placer(blocks, alignment)
-    target = max(
-        lower_bound([Block(b.name, b.lower, b.upper, s) for b, s in zip(blocks, placer.size, strict=True)]),
-        capacity or 0,
-    )
+    aligned = [Block(b.name, b.lower, b.upper, s) for b, s in zip(blocks, placer.size, strict=True)]
+    target = max(lower_bound(aligned), capacity or 0)
     indices = range(len(blocks))
 
     def length(i: int) -> int:
@@ -96,31 +96,17 @@ def allocate(
         sorted(indices, key=lambda i: (-len(placer.neighbours[i]) * placer.size[i], i)),
     ]
     best: tuple[int, list[int]] | None = None
-    best_order = orders[0]
     for order in orders:
         height, offsets = placer.place(order)
         if best is None or height < best[0]:
-            best, best_order = (height, offsets), order
+            best = (height, offsets)
         if best[0] <= target:
             return best
     assert best is not None
-    random = np.random.default_rng(0)
-    current, current_height, current_offsets = list(best_order), best[0], best[1]
-    for _ in range(tries):
-        candidate = list(current)
-        highest = [i for i in indices if current_offsets[i] + placer.size[i] >= current_height]
-        moved = highest[int(random.integers(len(highest)))]
-        if random.random() < 0.3:  # something it shares time with, instead
-            moved = placer.neighbours[moved][int(random.integers(len(placer.neighbours[moved])))]
-        candidate.remove(moved)
-        candidate.insert(int(random.integers(len(candidate) + 1) * random.random()), moved)
-        height, offsets = placer.place(candidate)
-        if height <= current_height or random.random() < 0.02:
-            current, current_height, current_offsets = candidate, height, offsets
-        if height < best[0]:
-            best = (height, offsets)
-            if height <= target:
-                break
+    if nodes > 0:
+        found = FitSearch([b.lower for b in blocks], [b.upper for b in blocks], placer.size, target).run(nodes)
+        if found is not None:
+            return max(o + s for o, s in zip(found, placer.size, strict=True)), found
     return best
 
 
@@ -177,7 +163,7 @@ def run(tiled: TileResult) -> MemoryPlan:
         use(places[tensor].storage, now)
     storages = list(spans)
     blocks = [Block(s.name, spans[s][0], spans[s][1] + 1, s.size) for s in storages]
-    size, offsets = allocate(blocks, tries=200)
+    size, offsets = allocate(blocks, nodes=3000)
     return MemoryPlan(blocks, offsets, size, dict(zip(storages, offsets, strict=True)))
 
 

@@ -304,7 +304,7 @@ def _place_sram(emitted: Emitted, arch: Arch) -> list[tuple[Block, int, Buffer]]
                 spans[footprint.buffer] = (first, index)
     buffers = list(spans)
     blocks = [Block(b.name, spans[b][0], spans[b][1] + 1, b.size) for b in buffers]
-    height, offsets = allocate(blocks, capacity=arch.sram_bytes, tries=40)
+    height, offsets = allocate(blocks, capacity=arch.sram_bytes, nodes=2000)
     if height > arch.sram_bytes:
         return None
     return list(zip(blocks, offsets, buffers, strict=True))

@@ -1,0 +1,83 @@
+"""Decisions of the tile step: bands, cuts, what stays in SRAM, prefetch; the estimate of SRAM needs is what is used."""
+
+from __future__ import annotations
+
+import pytest
+from backend import small_arch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks_int8 import Net
+from test_generate_networks import backbone
+
+from npuforge.compile.memory_checker import check_plan
+from npuforge.compile.steps import lanes, tile
+from npuforge.compile.steps.layers import align
+from npuforge.hw_kernels.arch import Arch, load
+
+
+def tiled(net: Net, outputs: list[str], arch: Arch) -> tile.TileResult:
+    result = tile.run(lanes.run(net.finish(*outputs), arch))
+    tile.verify(result)
+    return result
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.integers(1, 500), st.integers(1, 600))
+def test_bands_and_cuts_cover_everything_once(size: int, count: int) -> None:
+    bands = tile.even_bands(size, count)
+    assert [r for low, high in bands for r in range(low, high)] == list(range(size)) and len(bands) <= count
+    cuts = tile.even_cuts(size, count)
+    assert [b for c in cuts for b in range(c.first, c.first + c.count)] == list(range(size)) and len(cuts) <= count
+    assert [c.index for c in cuts] == list(range(len(cuts)))
+
+
+@pytest.mark.parametrize("sram", [65536, 98304, 131072, 262144])
+def test_sram_plan_is_valid_and_within_the_arch(sram: int) -> None:
+    net = Net((3, 48, 64), 1)
+    result = tiled(net, backbone(net), small_arch(sram))
+    rows = [
+        {"name": b.name, "lower": b.lower, "upper": b.upper, "size": align(b.size), "offset": a}
+        for b, a in result.sram_blocks[0]
+    ]
+    check_plan(rows, sram, "SRAM")
+
+
+def test_more_sram_means_less_in_the_pool() -> None:
+    counts = []
+    for sram in (65536, 131072, 2097152):
+        net = Net((3, 48, 64), 1)
+        counts.append(len(tiled(net, backbone(net), small_arch(sram)).partitions[0].residency.pool))
+    assert counts[0] >= counts[1] >= counts[2] == 3
+
+
+def test_streaming_layer_loads_the_next_band_before_it_computes_this_one() -> None:
+    net = Net((32, 64, 32), 2)
+    net.conv("x", "input", 32, (3, 3), pads=(1, 1, 1, 1))
+    result = tiled(net, ["x"], small_arch(65536))
+    names = [i.name for i in result.partitions[0].instructions]
+    first = names.index("CONV")
+    assert names[:first].count("LOAD") == 3  # parameters, band 0, band 1
+    assert "STORE" in names[first : first + 4]
+    assert len(result.partitions[0].plans[0].work.bands) >= 4
+
+
+def test_parameters_are_prefetched_while_earlier_layers_run() -> None:
+    net = Net((16, 16, 16), 3)
+    tensor = "input"
+    for i in range(6):
+        tensor = net.conv(f"c{i}", tensor, 32, (3, 3), pads=(1, 1, 1, 1))
+    result = tiled(net, [tensor], load("nf-b4096"))
+    plans = result.partitions[0].plans
+    assert [p.early for p in plans] == [0, 0, 0, 0, 0, 0]
+    instructions = result.partitions[0].instructions
+    loads = [n for n, i in enumerate(instructions) if i.name == "LOAD"]
+    assert max(loads) < [n for n, i in enumerate(instructions) if i.name == "CONV"][1]
+
+
+def test_neighbours_of_a_long_layer_are_banded_too() -> None:
+    net = Net((16, 64, 64), 4)
+    net.conv("point", "input", 16, (1, 1))
+    net.conv("deep", "point", 16, (7, 7), pads=(3, 3, 3, 3), group=16)  # 49 taps on the vector engine
+    net.conv("end", "deep", 16, (1, 1))
+    result = tiled(net, ["end"], load("nf-b4096"))
+    assert [len(p.work.bands) for p in result.partitions[0].plans] == [8, 8, 8]
