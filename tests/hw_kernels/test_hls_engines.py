@@ -5,20 +5,15 @@ Whole memories are compared, so that a stray write is found as well as a wrong r
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
+import hls_oracle as oracle
 import numpy as np
+from hls_support import Memory, Outcome, View, put_view, reserve_view, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE, RESIZE_DTYPE, encode
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hls_oracle as oracle
-from hls_support import Memory, Outcome, View, put_view, reserve_view, run
 
 CASES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SEED = st.integers(0, 2**32 - 1)

@@ -3,22 +3,16 @@ both give the same bytes in on-chip memory and pool."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from hls_support import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_hls_refusals import POOL, SRAM, mutations
 
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE, RESIZE_DTYPE, decode, encode
 from npuforge.hw_kernels.isa.instructions import BY_NAME, Engine
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hls_support import run
-from test_hls_refusals import POOL, SRAM, mutations
 
 native = pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
 simulation = getattr(native, "sim", None)

@@ -5,34 +5,34 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hls_support import HLS
+from test_hls_tokens import DATA, POOL, SRAM, Step, expected, pairs, pipeline
 
 from npuforge.hw_kernels.isa.codec import encode
 from npuforge.hw_kernels.isa.generate import header_text
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hls_support import HLS
-from test_hls_tokens import DATA, POOL, SRAM, Step, expected, pairs, pipeline
-
 pytestmark = pytest.mark.skipif(shutil.which("clang++") is None, reason="needs clang++ with the thread sanitizer")
 
 
-@pytest.fixture(scope="module")
-def testbench(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("overlay")
+def build_testbench(folder: Path, sram_bytes: int, pixel_parallel: int) -> Path:
+    """The overlay with one thread per engine, under the thread sanitizer."""
     (folder / "npu_isa.hpp").write_text(header_text(), encoding="utf-8")
     sources = [str(HLS / "npu_overlay.cpp"), str(Path(__file__).with_name("stream_testbench.cpp"))]
     flags = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-pthread"]
-    defines = [f"-DNPU_SRAM_BYTES={SRAM}", "-DNPU_PIXEL_PARALLEL=2"]
+    defines = [f"-DNPU_SRAM_BYTES={sram_bytes}", f"-DNPU_PIXEL_PARALLEL={pixel_parallel}"]
     subprocess.run(
         ["clang++", *flags, *defines, "-I", str(folder), "-I", str(HLS), *sources, "-o", str(folder / "tb")], check=True
     )
     return folder / "tb"
+
+
+@pytest.fixture(scope="module")
+def testbench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_testbench(tmp_path_factory.mktemp("overlay"), SRAM, 2)
 
 
 def execute(testbench: Path, steps: list[Step], tmp_path: Path) -> tuple[subprocess.CompletedProcess[str], np.ndarray]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hls_support import Outcome, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE, RESIZE_DTYPE, encode, field_range
 from npuforge.hw_kernels.isa.instructions import BY_NAME
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hls_support import Outcome, run
 
 SRAM = 16384
 POOL = 1024

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from hls_support import HLS, ROOT
 
 from npuforge.hw_kernels.isa.generate import header_text
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hls_support import HLS, ROOT
 
 
 def build_and_run(folder: Path, arch: dict[str, int], top: Path) -> subprocess.CompletedProcess[str]:

@@ -3,18 +3,13 @@ leaving out any one token shows, as other bytes or as a deadlock that is reporte
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
+from hls_support import LOAD_FIRST, PROGRAM_ORDER, RANDOM, STORE_LAST, Outcome, run
 
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE, encode
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hls_support import LOAD_FIRST, PROGRAM_ORDER, RANDOM, STORE_LAST, Outcome, run
 
 LOAD, CONV, VECTOR, STORE = range(4)
 ROUNDS = 6
