@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +232,26 @@ class GraphExecutor:
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """All wanted tensors for one set of inputs."""
         return self._runner.run(feeds)
+
+
+class NodesExecutor:
+    """Runs some nodes of a `Graph` in ONNX Runtime on float values: the CPU partitions for the integer executor's `run_cpu`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._runners: dict[tuple[str, ...], OnnxRunner] = {}
+
+    def __call__(self, nodes: list[Node], values: Feeds) -> dict[str, np.ndarray]:
+        """All tensors that `nodes` (in order) write, from the float tensors known."""
+        key = tuple(n.name for n in nodes)
+        runner = self._runners.get(key)
+        if runner is None:
+            written = [t for n in nodes for t in n.outputs if t]
+            constants = self._graph.constants
+            read = dict.fromkeys(t for n in nodes for t in n.inputs if t and t not in written and t not in constants)
+            part = replace(self._graph, nodes=nodes, inputs=list(read), outputs=written, partitions=[])
+            runner = self._runners[key] = OnnxRunner(graph_to_onnx(part), written)
+        return runner.run({t: np.asarray(values[t], np.float32) for t in runner.inputs})
 
 
 # ---- Graph → ONNX

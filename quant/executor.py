@@ -103,6 +103,10 @@ class IntegerExecutor:
 
     def run_outputs(self, feeds: Arrays | np.ndarray, wanted: Iterable[str] | None = None) -> Arrays:
         """Float tensors (`wanted`, or the graph's outputs) with the CPU partition run in float on dequantised values."""
+        return self.run_all(feeds, wanted)[1]
+
+    def run_all(self, feeds: Arrays | np.ndarray, wanted: Iterable[str] | None = None) -> tuple[Arrays, Arrays]:
+        """The int8 tensors of the NPU nodes, and what `run_outputs` gives, in one pass."""
         graph = self.qgraph.graph
         given = feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds}
         integers = {n: self.quantise_input(n, v) for n, v in given.items() if n in self.qgraph.quant}
@@ -110,7 +114,8 @@ class IntegerExecutor:
         waiting = self._walk(integers, floats)
         if waiting:
             self._run_cpu(waiting, integers, floats)
-        return {n: self._float(n, integers, floats) for n in (wanted if wanted is not None else graph.outputs)}
+        names = wanted if wanted is not None else graph.outputs
+        return integers, {n: self._float(n, integers, floats) for n in names}
 
     def _float(self, name: str, integers: Arrays, floats: Arrays) -> np.ndarray:
         if name not in floats:

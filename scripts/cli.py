@@ -24,11 +24,9 @@ COMMANDS = (
     "evaluate",
     "report",
     "reference",
-    "bench",
     "disasm",
     "arch",
     "ops",
-    "flash",
 )
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from npuforge.board_runtime.session import Session
+from npuforge.board_runtime.session import Session, TraceRecord
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.image import Geometry, prepare
 from npuforge.compile.ir.preprocess import Preprocess
-from npuforge.compile.reference import FloatReference
-from npuforge.quant.executor import Arrays, IntegerExecutor
+from npuforge.compile.reference import FloatReference, NodesExecutor
+from npuforge.quant.executor import Arrays, IntegerExecutor, dequantise
 from npuforge.scripts.build_folder import Build
 from npuforge.scripts.recording import load_recording
 
@@ -63,7 +63,7 @@ class IntegerColumn:
 
     def __init__(self, build: Build) -> None:
         self.qgraph = build.qgraph
-        self.executor = IntegerExecutor(self.qgraph)
+        self.executor = IntegerExecutor(self.qgraph, NodesExecutor(self.qgraph.graph))
         self._input = self.qgraph.graph.inputs[0]
 
     def feeds(self, image: Prepared) -> np.ndarray:
@@ -71,11 +71,23 @@ class IntegerColumn:
         quant = self.qgraph.quant.get(self._input)
         if quant is not None and quant.image_mean is not None:
             return image.pixels[np.newaxis]
+        return self.tensor(image)
+
+    def tensor(self, image: Prepared) -> np.ndarray:
+        """The float tensor in the graph's layout (N, C, H, W)."""
         nhwc = self.qgraph.graph.input_layout.get(self._input) == "NHWC"
         return image.tensor.transpose(0, 3, 1, 2) if nhwc else image.tensor
 
+    def dequantised(self, tensor: str, integers: Arrays) -> np.ndarray:
+        """Float values of an int8 tensor."""
+        return dequantise(integers[tensor], self.qgraph.quant[tensor])
+
+    def integers_and_outputs(self, image: Prepared) -> tuple[Arrays, Arrays]:
+        """int8 tensors of all NPU nodes, and the network's outputs."""
+        return self.executor.run_all({self._input: self.feeds(image)})
+
     def __call__(self, image: Prepared) -> Arrays:
-        return self.executor.run_outputs(self.feeds(image))
+        return self.executor.run_outputs({self._input: self.feeds(image)})
 
 
 class DeviceColumn:
@@ -83,8 +95,11 @@ class DeviceColumn:
 
     def __init__(self, build: Build, device: str, threads: int = 2) -> None:
         self.session = Session(build.bin, device=device, threads=threads)
-        quant = build.manifest["inputs"]
-        self._input = next(iter(quant))
+        self._input = self.session.inputs[0].name
+
+    def trace(self, image: Prepared) -> tuple[Arrays, list[TraceRecord]]:
+        """The outputs, and what every layer left on the device."""
+        return self.session.trace({self._input: image.tensor})
 
     def __call__(self, image: Prepared) -> Arrays:
         return self.session.run({self._input: image.tensor})

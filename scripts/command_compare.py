@@ -1,0 +1,114 @@
+"""`npuforge compare`: float reference, integer graph and device side by side, with report and gates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuforge.compile.ir.errors import GateError, NpuforgeError
+from npuforge.compile.ir.image import list_images
+from npuforge.scripts.build_folder import Build, open_build
+from npuforge.scripts.command_run import check_device
+from npuforge.scripts.common import print_json, progress
+from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
+from npuforge.scripts.datasets import Dataset, load_dataset
+from npuforge.scripts.report.render import to_json, write_report
+
+Count = Annotated[int, typer.Option("--count", help="Use the first N images by name (0: all)", min=0)]
+
+
+def load_truth(build: Build, images: Path, truth: Path, first: int, count: int) -> Dataset:
+    """The dataset in the model's classes, images first .. first+count by name (count 0: to the end)."""
+    dataset = load_dataset(images, truth, build.preprocess.class_names).with_classes(build.preprocess.class_names)
+    return dataset.take(first, first + count if count else None)
+
+
+def _print(result: Comparison) -> None:
+    data = result.data
+    differing, compared = data.differing()
+    worst = data.worst_first()[:5]
+    print(f"reference: {data.reference.provider} ({data.reference.source})")
+    print(f"integer graph against {data.device}: {differing} of {compared} values differ")
+    print("worst layers (alone):")
+    for layer in worst:
+        if layer.alone is not None and layer.accumulated is not None:
+            print(
+                f"  SQNR {layer.alone.sqnr_db:6.1f} dB alone, {layer.accumulated.sqnr_db:6.1f} dB accumulated, "
+                f"cosine {layer.accumulated.cosine:.5f}  {layer.name} ({layer.op})"
+            )
+    print(f"outputs: lowest cosine {result.outputs.cosine:.6f}, largest error {result.outputs.largest:.5g}")
+    for column in COLUMNS:
+        if column in data.accuracy:
+            accuracy = data.accuracy[column]
+            print(f"mAP50-95 {100 * accuracy.map:5.2f}  mAP50 {100 * accuracy.map50:5.2f}  {column}")
+    for gate in data.gates:
+        found = "not measured (give --truth)" if gate.found is None else f"{gate.found:.6g}"
+        print(f"gate {gate.name} {gate.limit:g}: {found}: {'passed' if gate.passed else 'EXCEEDED'}")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the sub-command."""
+
+    @app.command("compare")
+    def command(
+        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote")],
+        images: Annotated[Path, typer.Argument(help="An image or a folder of images")],
+        reference: Annotated[
+            str, typer.Option("--reference", help="auto: run it here; or a file of `npuforge reference record`")
+        ] = "auto",
+        report: Annotated[
+            Path | None, typer.Option("--report", help="The HTML report; JSON of the same name beside it")
+        ] = None,
+        truth: Annotated[
+            Path | None, typer.Option("--truth", help="COCO JSON, or a folder of YOLO text or VOC XML")
+        ] = None,
+        device: Annotated[str, typer.Option("--device", help="sim or csim")] = "sim",
+        count: Count = 0,
+        layer_images: Annotated[int, typer.Option("--layer-images", help="Images for the per-layer losses", min=1)] = 4,
+        threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
+        max_map_drop: Annotated[
+            float | None, typer.Option("--max-map-drop", help="Gate: points of mAP50-95, float minus device")
+        ] = None,
+        min_cosine: Annotated[float | None, typer.Option("--min-cosine", help="Gate: of every network output")] = None,
+        max_abs_error: Annotated[
+            float | None, typer.Option("--max-abs-error", help="Gate: of every network output")
+        ] = None,
+        json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
+    ) -> None:
+        """Compare float, integer graph and device. Example: npuforge compare build/ images/ --report report.html"""
+        check_device(device)
+        opened = open_build(build)
+        dataset = None if truth is None else load_truth(opened, images, truth, 0, count)
+        files = list_images(images) if dataset is None else [entry.path for entry in dataset.images]
+        if dataset is None and count:
+            files = files[:count]
+        with progress(json) as show:
+            result = compare(
+                opened,
+                files,
+                device=device,
+                reference=reference,
+                threads=threads,
+                layer_images=layer_images,
+                truth=dataset,
+                limits=Limits(max_map_drop, min_cosine, max_abs_error),
+                progress=show,
+            )
+        if report is not None:
+            write_report(result.data, report, report.with_suffix(".json"))
+        if json:
+            print_json(to_json(result.data))
+        else:
+            _print(result)
+            if report is not None:
+                print(f"report: {report}")
+        if result.differing:
+            raise NpuforgeError(
+                f"{result.differing} values differ between integer graph and {device}: a fault of npuforge, not of quantisation; "
+                "please report it with the build folder"
+            )
+        failed = [gate.name for gate in result.data.gates if not gate.passed]
+        if failed:
+            raise GateError(f"precision gate exceeded: {', '.join(failed)}" + (f"; see {report}" if report else ""))

@@ -1,0 +1,102 @@
+"""`npuforge run`: detections of images on a device, printed and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from npuforge.board_runtime.heads import Head, Settings
+from npuforge.board_runtime.session import DEVICES
+from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.image import list_images, load_image
+from npuforge.compile.steps.write_files import staging
+from npuforge.scripts.build_folder import open_build
+from npuforge.scripts.columns import DeviceColumn, prepare_image
+from npuforge.scripts.common import print_json, progress
+from npuforge.scripts.draw import class_name, draw_detections, save_image
+
+
+def detection_rows(detections: np.ndarray, class_names: list[str]) -> list[dict[str, Any]]:
+    """Plain rows for JSON and for the terminal."""
+    return [
+        {
+            "class": class_name(int(row[5]), class_names),
+            "score": round(float(row[4]), 4),
+            "box": [round(float(v), 1) for v in row[:4]],
+            "keypoints": [round(float(v), 1) for v in row[6:]],
+        }
+        for row in detections
+    ]
+
+
+def check_device(device: str) -> None:
+    """UsageError for a device that this installation does not have."""
+    if device not in DEVICES:
+        raise UsageError(f"--device {device}: this installation has {', '.join(DEVICES)}")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the sub-command."""
+
+    @app.command("run")
+    def command(
+        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote")],
+        image: Annotated[Path, typer.Argument(help="An image or a folder of images")],
+        device: Annotated[
+            str, typer.Option("--device", help="sim (fast, bit-exact) or csim (the HLS C++ itself)")
+        ] = "sim",
+        draw: Annotated[Path | None, typer.Option("--draw", help="Folder for the drawn images")] = None,
+        tensors: Annotated[Path | None, typer.Option("--tensors", help="Save the output tensors as .npz here")] = None,
+        score: Annotated[float | None, typer.Option("--score", help="Score threshold", min=0.0, max=1.0)] = None,
+        threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
+        profile: Annotated[Path | None, typer.Option("--profile", help="Write a Chrome/Perfetto trace")] = None,
+        json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
+    ) -> None:
+        """Detect on images. Example: npuforge run build/ image.jpg --device sim --draw out/"""
+        check_device(device)
+        opened = open_build(build)
+        files = list_images(image)
+        column = DeviceColumn(opened, device, threads)
+        record = opened.preprocess
+        head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
+        if head is None and draw is not None:
+            raise UsageError("--draw needs a detection head in the preprocessing record (head.kind)")
+        results: dict[str, Any] = {}
+        pictures: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
+        with progress(json) as show:
+            for number, path in enumerate(files, start=1):
+                prepared = prepare_image(path, record)
+                if profile is not None and number == 1:
+                    column.session.profile({column.session.inputs[0].name: prepared.tensor}, profile, 3)
+                outputs = column(prepared)
+                if tensors is not None:
+                    arrays |= {f"{path.name}:{name}": value for name, value in outputs.items()}
+                if head is None:
+                    results[path.name] = {name: list(value.shape) for name, value in outputs.items()}
+                else:
+                    found = head.detect(outputs, prepared.geometry)
+                    results[path.name] = detection_rows(found, record.class_names)
+                    if draw is not None:
+                        pictures[path.name] = draw_detections(load_image(path), found, record.class_names)
+                show("run", number, len(files))
+        if draw is not None:
+            with staging(draw) as folder:
+                for name, picture in pictures.items():
+                    save_image(folder / name, picture)
+        if tensors is not None:
+            with staging(tensors.parent) as folder:
+                np.savez(folder / tensors.name, **arrays)  # type: ignore[arg-type]
+        if json:
+            print_json(results)
+            return
+        for name, rows in results.items():
+            if head is None:
+                print(f"{name}: " + ", ".join(f"{tensor} {shape}" for tensor, shape in rows.items()))
+                continue
+            print(f"{name}: {len(rows)} detections")
+            for row in rows:
+                print(f"  {row['score']:.3f} {row['class']:<20} {row['box']}")

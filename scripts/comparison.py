@@ -1,0 +1,240 @@
+"""Compares the three columns on images: bits of every layer, losses per layer, detections, mAP, gates; fills the report's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from npuforge.board_runtime.heads import COCO_SETTINGS, Head
+from npuforge.board_runtime.session import TraceRecord
+from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.image import load_image
+from npuforge.compile.reference import GraphExecutor
+from npuforge.quant.analysis import LayerLoss, analyse, measured_tensors
+from npuforge.quant.executor import Arrays
+from npuforge.scripts.build_folder import Build
+from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn, Prepared, prepare_image
+from npuforge.scripts.datasets import Dataset
+from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
+from npuforge.scripts.report.data import (
+    DEVICE,
+    FLOAT,
+    INTEGER,
+    Accuracy,
+    Gate,
+    Histogram,
+    ImageComparison,
+    Reference,
+    ReportData,
+)
+from npuforge.scripts.report.from_build import report_of_build, set_losses
+
+COLUMNS = (FLOAT, INTEGER, DEVICE)
+HISTOGRAM_BINS = 48
+PICTURES = 12  # images drawn in the report
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Limits:
+    """Gates. None: not asked for."""
+
+    max_map_drop: float | None = None  # points of mAP50-95, float minus device
+    min_cosine: float | None = None  # of every network output, float against device
+    max_abs_error: float | None = None  # of every network output
+
+
+@dataclass
+class OutputError:
+    """Worst figures of the network's outputs, float against device, over all images."""
+
+    cosine: float = 1.0
+    largest: float = 0.0
+
+    def add(self, reference: np.ndarray, found: np.ndarray) -> None:
+        """One output of one image."""
+        a, b = reference.astype(np.float64).ravel(), found.astype(np.float64).ravel()
+        if a.size == 0 or a.shape != b.shape:
+            return
+        norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+        self.cosine = min(self.cosine, float(a @ b) / norm if norm else float(np.array_equal(a, b)))
+        self.largest = max(self.largest, float(np.abs(a - b).max()))
+
+
+@dataclass
+class Difference:
+    """Integer graph against device, one layer: values compared, values that differ."""
+
+    compared: int = 0
+    differing: int = 0
+
+
+@dataclass
+class Comparison:
+    """Result of a run over images."""
+
+    data: ReportData
+    outputs: OutputError = field(default_factory=OutputError)
+    differences: dict[str, Difference] = field(default_factory=dict)
+    pad_lane_errors: int = 0
+
+    @property
+    def differing(self) -> int:
+        """Values in which the device differs from the integer graph, all layers and images."""
+        return sum(d.differing for d in self.differences.values()) + self.pad_lane_errors
+
+
+class _Known:
+    """Hands `analyse` the integers that were computed already."""
+
+    def __init__(self, integers: Arrays) -> None:
+        self._integers = integers
+
+    def run(self, feeds: Arrays) -> Arrays:
+        return self._integers
+
+
+def _differences(result: Comparison, records: list[TraceRecord], integers: Arrays) -> None:
+    for record in records:
+        expected = integers.get(record.tensor)
+        if expected is None:
+            continue  # a tensor the code generator made itself; its consumers are compared
+        entry = result.differences.setdefault(record.name, Difference())
+        entry.compared += expected.size
+        same = record.data.shape == expected.shape
+        entry.differing += int((record.data != expected).sum()) if same else expected.size
+        result.pad_lane_errors += record.pad_lane_errors
+
+
+def compare(
+    build: Build,
+    images: list[Path],
+    *,
+    device: str = "sim",
+    reference: str = "auto",
+    threads: int = 2,
+    layer_images: int = 4,
+    truth: Dataset | None = None,
+    limits: Limits | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Comparison:
+    """Runs all columns over `images`; per-layer losses on the first `layer_images` of them."""
+    qgraph = build.qgraph
+    columns = FloatColumn(build, reference), IntegerColumn(build), DeviceColumn(build, device, threads)
+    float_column, integer_column, device_column = columns
+    origin = Reference(float_column.provider, float_column.source, build.summary["model"]["sha256"])
+    result = Comparison(report_of_build(build.folder, qgraph, device, origin))
+    heads = (
+        None
+        if build.preprocess.head.kind == "none"
+        else (Head(build.preprocess), Head(build.preprocess, COCO_SETTINGS))
+    )
+    scored: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
+    layer_inputs: list[tuple[Prepared, Arrays]] = []
+    for number, path in enumerate(images, start=1):
+        image = prepare_image(path, build.preprocess)
+        integers, integer_outputs = integer_column.integers_and_outputs(image)
+        device_outputs, records = device_column.trace(image)
+        outputs = {FLOAT: float_column(image), INTEGER: integer_outputs, DEVICE: device_outputs}
+        _differences(result, records, integers)
+        for name, value in outputs[FLOAT].items():
+            result.outputs.add(value, device_outputs[name])
+        if number <= layer_images:
+            layer_inputs.append((image, integers))
+        if heads is not None:
+            _detect(result.data, image, heads, outputs, scored, truth, number)
+        progress("compare", number, len(images))
+    set_losses(result.data, _losses(build, integer_column, layer_inputs, result.data, progress))
+    for layer in result.data.layers:
+        entry = result.differences.get(layer.name, Difference())
+        layer.values_compared, layer.values_differing = entry.compared, entry.differing
+    if truth is not None:
+        if heads is None:
+            raise UsageError("--truth needs a detection head in the preprocessing record (head.kind)")
+        result.data.accuracy = {c: _accuracy(mean_average_precision(truth, found)) for c, found in scored.items()}
+        result.data.accuracy_images = len(images)
+    result.data.gates = _gates(limits or Limits(), result)
+    return result
+
+
+def _detect(
+    data: ReportData,
+    image: Prepared,
+    heads: tuple[Head, Head],
+    outputs: dict[str, Arrays],
+    scored: dict[str, list[np.ndarray]],
+    truth: Dataset | None,
+    number: int,
+) -> None:
+    shown, scoring = heads
+    found = {column: shown.detect(values, image.geometry) for column, values in outputs.items()}
+    for column, values in outputs.items():
+        scored[column].append(scoring.detect(values, image.geometry))
+    if number <= PICTURES:
+        boxes = None
+        if truth is not None:
+            entry = truth.images[number - 1]
+            boxes = np.column_stack([entry.boxes, entry.labels]) if len(entry.boxes) else np.zeros((0, 5))
+        data.images.append(ImageComparison(image.path.name, load_image(image.path), found, boxes))
+
+
+def _losses(
+    build: Build, column: IntegerColumn, inputs: list[tuple[Prepared, Arrays]], data: ReportData, progress: Progress
+) -> list[LayerLoss]:
+    """Losses of every layer and, for the first image, histograms of its values."""
+    qgraph = build.qgraph
+    wanted = measured_tensors(qgraph)
+    executor = GraphExecutor(qgraph.graph, wanted)
+    losses: list[LayerLoss] = []
+    known = _Known({})
+
+    def feeds() -> Iterator[tuple[Arrays, Arrays]]:
+        for number, (image, integers) in enumerate(inputs, start=1):
+            name = qgraph.graph.inputs[0]
+            found = executor.run({name: column.tensor(image)})
+            known._integers = integers
+            if number == 1:
+                _histograms(data, column, found, integers)
+            yield {name: column.feeds(image)}, found
+            progress("layer losses", number, len(inputs))
+
+    losses = analyse(qgraph, feeds(), known)  # type: ignore[arg-type]
+    return losses
+
+
+def _histograms(data: ReportData, column: IntegerColumn, reference: Arrays, integers: Arrays) -> None:
+    outputs = {n.name: n.outputs[0] for n in column.qgraph.graph.nodes}
+    for layer in data.layers:
+        tensor = outputs.get(layer.name)
+        if tensor is None or tensor not in reference or tensor not in integers:
+            continue
+        expected, found = reference[tensor].ravel(), column.dequantised(tensor, integers).ravel()
+        low, high = float(min(expected.min(), found.min())), float(max(expected.max(), found.max()))
+        edges = np.linspace(low, high if high > low else low + 1.0, HISTOGRAM_BINS + 1)
+        layer.histogram = Histogram(
+            edges.tolist(), np.histogram(expected, edges)[0].tolist(), np.histogram(found, edges)[0].tolist()
+        )
+
+
+def _accuracy(metrics: Metrics) -> Accuracy:
+    return Accuracy(metrics.map, metrics.map50, metrics.map75, dict(metrics.per_class))
+
+
+def _gates(limits: Limits, result: Comparison) -> list[Gate]:
+    gates = []
+    if limits.max_map_drop is not None:
+        accuracy = result.data.accuracy
+        drop = 100 * (accuracy[FLOAT].map - accuracy[DEVICE].map) if accuracy else None
+        gates.append(
+            Gate("--max-map-drop", limits.max_map_drop, drop, drop is not None and drop <= limits.max_map_drop)
+        )
+    if limits.min_cosine is not None:
+        found = result.outputs.cosine
+        gates.append(Gate("--min-cosine", limits.min_cosine, found, found >= limits.min_cosine))
+    if limits.max_abs_error is not None:
+        found = result.outputs.largest
+        gates.append(Gate("--max-abs-error", limits.max_abs_error, found, found <= limits.max_abs_error))
+    return gates
