@@ -44,7 +44,7 @@ class Step:
     verify: Callable[[Any], None]
 
 
-def _graph_step(name: str, run: Callable[[Graph, Context], Graph]) -> Step:
+def _graph_step(name: str, run: Callable[[Any, Context], Graph]) -> Step:
     return Step(name, run, lambda graph: verify_graph(graph, name))
 
 

@@ -53,7 +53,8 @@ def record(
 
 def save_recording(recording: Recording, path: Path) -> None:
     """Writes the `.npz` (temporary file, then rename)."""
-    arrays, names = {}, {}
+    arrays: dict[str, np.ndarray] = {}
+    names: dict[str, list[str]] = {}
     for image, tensors in recording.outputs.items():
         for tensor, value in tensors.items():
             key = f"t{len(arrays)}"
@@ -62,7 +63,7 @@ def save_recording(recording: Recording, path: Path) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+            np.savez_compressed(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
