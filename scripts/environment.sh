@@ -18,6 +18,7 @@ npuforge_environment() {
         .venv/bin/pip install --quiet --constraint constraints.txt --editable ".$extras"
         echo "$stamp" >".venv/npuforge-stamp$extras"
     else
+        mkdir -p build
         .venv/bin/python setup.py --quiet build_ext --inplace >build/build_ext.log 2>&1 || { tail -n 30 build/build_ext.log >&2; exit 1; }
     fi
 }
