@@ -254,6 +254,35 @@ def header_text() -> str:
     return "\n".join(lines)
 
 
+REFUSALS = """\
+## What is refused
+
+Simulator (`board_runtime/src/sim/check.cpp`) and hardware (`hw_kernels/hls/checks.hpp`) refuse the same instructions, naming the field, before they
+touch memory; `tests/hw_kernels/test_hls_equals_sim.py` compares them on mutated instructions.
+
+* *Every instruction*: an unknown opcode; a reserved bit that is set. The last instruction of a partition must be HALT, and no other.
+* *Counts* (`rows`, `cols`, `in_h`, `in_w`, `out_h`, `out_w`, `blocks_in`, `blocks_out`, kernel, stride, dilation): at least 1. `chunk`: a positive
+  multiple of 16.
+* *Alignment*: every address and stride is a multiple of 16, in SRAM and DDR; except `ddr_addr` and `ddr_row_stride` of LOAD_FOLD, and `b_addr`
+  where `broadcast_b` is set.
+* *Bounds*: every byte that an instruction can address lies in SRAM or in its DDR region; parameters included, the last byte exactly.
+* *Output*: where there is more than one column (row), `out_pixel_stride` (`out_row_stride`) is at least 16·`blocks_out`.
+* *Stage*: CONV and DEPTHWISE take pwl or table, ELTWISE also direct. Table: `fraction_bits` 5..11, a tail value is 0 where that tail is the input.
+  Other stages: `fraction_bits`, tails and `table_addr` are 0.
+* *LOAD, STORE, LOAD_FOLD*: `region` 0 or 1; STORE only 1. LOAD_FOLD: 1..4 channels, dilations 1, kernel_h·kernel_w·channels at most
+  16·`blocks_out`, `pad_bytes` 0 above the last channel.
+* *POOL*: every window has at least one valid tap. Average: `shift` 0..47; `single` only where all windows have the same number of valid taps.
+  Maximum: `weight_addr`, `requant_addr`, `operand_addr`, `shift`, `single` are 0.
+* *ELTWISE*: affine has `broadcast_b`, `b_addr`, `b_row_stride`, `b_pixel_stride` 0; the others have `bias_addr` 0.
+* *Parameter records* (checked when the instruction runs): shifts 0..47; the unused last byte of a table-stage record and reserved members 0; resize
+  coordinates inside the rows or columns held, weights 0..256.
+* *Tokens*: a program in which every engine waits is a deadlock, not a hang; so is a counter beyond 65,535 refused.
+
+Not checked by hardware: an output that overwrites input bytes still to be read by the same instruction. ELTWISE and COPY may work in place (same address
+and strides); the simulator refuses everything else. Accumulators are int32 and wrap; the compiler refuses layers that could.
+"""
+
+
 def _field_table(fields: tuple[Field, ...]) -> Iterator[str]:
     yield "| field | word | bits | values | meaning |"
     yield "| --- | --- | --- | --- | --- |"
@@ -292,6 +321,7 @@ def docs_text() -> str:
         lines += [f"Meaning: {instruction.meaning}.", ""]
         if instruction.fields:
             lines += _field_table(instruction.fields)
+    lines += [*REFUSALS.splitlines(), ""]
     lines += ["## Parameter records", ""]
     for name, record in RECORDS:
         size = sum(_WIDTHS[kind] for _, kind, _ in record)
