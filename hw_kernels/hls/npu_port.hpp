@@ -12,7 +12,6 @@
 #if defined(__SYNTHESIS__) && (defined(__VITIS_HLS__) || defined(__VIVADO_HLS__) || defined(__XILINX_HLS__))
 // Vitis HLS: pragmas stand inside the loop body or function.
 #define NPU_PIPELINE NPU_PRAGMA(HLS pipeline II=1)
-#define NPU_PIPELINE_FUNCTION
 #define NPU_UNROLL_NEXT
 #define NPU_UNROLL NPU_PRAGMA(HLS unroll)
 #define NPU_INLINE NPU_PRAGMA(HLS inline)
@@ -28,7 +27,6 @@
 #elif defined(__BAMBU__)
 // bambu 2024.10: clang's unroll before the loop; pipeline only on functions; s_axilite and port=return are refused.
 #define NPU_PIPELINE
-#define NPU_PIPELINE_FUNCTION NPU_PRAGMA(HLS pipeline II=1)
 #define NPU_UNROLL_NEXT NPU_PRAGMA(unroll)
 #define NPU_UNROLL
 #define NPU_INLINE NPU_PRAGMA(HLS inline)
@@ -43,7 +41,6 @@
 #else
 // Plain C++ compilers: C simulation.
 #define NPU_PIPELINE
-#define NPU_PIPELINE_FUNCTION
 #define NPU_UNROLL_NEXT
 #define NPU_UNROLL
 #define NPU_INLINE

@@ -100,9 +100,14 @@ class CsimDevice final : public Device {
     CsimDevice(DeviceProgram program, const Options& options)
         : program_(std::move(program)), options_(options), policy_(parse_policy(options.policy)) {
         const auto* stream = reinterpret_cast<const std::uint8_t*>(program_.instructions);
-        if (stream < program_.image || program_.image_size > 0xffffffffu || program_.pool_size > 0xffffffffu ||
+        if (program_.image_size > 0xffffffffu || program_.pool_size > 0xffffffffu ||
             program_.sram_bytes > 0xffffffffu || program_.sram_bytes % hls::LANES != 0)
             throw ArgumentError("csim: sizes beyond 32 bits, or SRAM bytes that are no multiple of 16");
+        const std::size_t stream_bytes = program_.instruction_count * isa::INSTRUCTION_BYTES;
+        if (stream < program_.image || stream > program_.image + program_.image_size ||
+            stream_bytes > static_cast<std::size_t>(program_.image + program_.image_size - stream))
+            throw ArgumentError(
+                "csim: expected the instructions inside the .bin image, as the hardware fetches them from there");
         stream_offset_ = static_cast<std::uint32_t>(stream - program_.image);
         limits_.sram_bytes = static_cast<std::uint32_t>(program_.sram_bytes);
         limits_.bin_bytes = static_cast<std::uint32_t>(program_.image_size);
