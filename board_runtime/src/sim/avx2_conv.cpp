@@ -32,43 +32,42 @@ inline __m256i broadcast_pair(const std::uint8_t* p) {
     return _mm256_set1_epi32(pair);
 }
 
-template <StageKind kKind, int kPixels>
+// kHalf: the upper eight lanes have no weights.
+template <StageKind kKind, int kPixels, bool kHalf>
 inline void tile(const ConvRow& row, const std::uint8_t* activations, int block, std::uint8_t* out) {
     const ConvPack& pack = *row.pack;
     const std::size_t step = row.activation_step;
     const std::uint8_t* weights = pack.weights[0].bytes + static_cast<std::size_t>(block) * pack.block_stride;
     const auto* bias = reinterpret_cast<const __m256i*>(pack.bias.data() + static_cast<std::size_t>(block) * 16);
     __m256i acc[kPixels][2];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int p = 0; p < kPixels; ++p) {
         acc[p][0] = _mm256_loadu_si256(bias);
         acc[p][1] = _mm256_loadu_si256(bias + 1);
     }
-    for (const std::uint32_t tap : pack.taps) {
-        const std::uint8_t* a = activations + tap;
-        for (int i = 0; i < row.blocks_in; ++i) {
-#pragma GCC unroll 8
-            for (int g = 0; g < 8; ++g) {
-                const __m256i w0 = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights + 64 * g));
-                const __m256i w1 = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights + 64 * g + 32));
-#pragma GCC unroll 4
-                for (int p = 0; p < kPixels; ++p) {
-                    const __m256i x = broadcast_pair(a + static_cast<std::size_t>(p) * step + 4 * g);
-                    acc[p][0] = _mm256_add_epi32(acc[p][0], _mm256_madd_epi16(x, w0));
-                    acc[p][1] = _mm256_add_epi32(acc[p][1], _mm256_madd_epi16(x, w1));
-                }
+    for (const ConvRun& run : pack.runs) {
+        const std::uint8_t* a = activations + run.offset;
+#pragma GCC unroll 1
+        for (std::uint32_t g = run.groups; g != 0; --g) {
+            const __m256i w0 = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights));
+            const __m256i w1 = _mm256_load_si256(reinterpret_cast<const __m256i*>(weights + 32));
+#pragma GCC unroll 6
+            for (int p = 0; p < kPixels; ++p) {
+                const __m256i x = broadcast_pair(a + static_cast<std::size_t>(p) * step);
+                acc[p][0] = _mm256_add_epi32(acc[p][0], _mm256_madd_epi16(x, w0));
+                if (!kHalf) acc[p][1] = _mm256_add_epi32(acc[p][1], _mm256_madd_epi16(x, w1));
             }
-            weights += 512;
-            a += 32;
+            weights += 64;
+            a += 4;
         }
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 3
     for (int p = 0; p < kPixels; p += 2) {
         constexpr int kLast = kPixels - 1;
         const int q = p < kLast ? p + 1 : kLast;
         const __m256i pair[4] = {acc[p][0], acc[p][1], acc[q][0], acc[q][1]};
-        finish<kKind>(pack.stage, block, pair, kPixels < 2 ? 1 : 2, out + static_cast<std::size_t>(p) * row.out_step,
-                      row.out_step);
+        finish<kKind, Order::kHalves>(pack.stage, block, pair, kPixels < 2 ? 1 : 2,
+                                      out + static_cast<std::size_t>(p) * row.out_step, row.out_step);
     }
 }
 
@@ -76,13 +75,24 @@ template <StageKind kKind, int kPixels>
 inline void blocks(const ConvRow& row, int pixel) {
     const std::uint8_t* a = row.activations + static_cast<std::size_t>(pixel) * row.activation_step;
     std::uint8_t* out = row.out + static_cast<std::size_t>(pixel) * row.out_step;
-    for (int block = 0; block < row.blocks_out; ++block) tile<kKind, kPixels>(row, a, block, out + 16 * block);
+    for (int block = 0; block < row.blocks_out; ++block) {
+        if (row.pack->half[static_cast<std::size_t>(block)] != 0)
+            tile<kKind, kPixels, true>(row, a, block, out + 16 * block);
+        else
+            tile<kKind, kPixels, false>(row, a, block, out + 16 * block);
+    }
 }
 
 template <StageKind kKind>
 __attribute__((noinline)) void conv_pixels(const ConvRow& row) {
     int pixel = 0;
-    for (; pixel + 4 <= row.pixels; pixel += 4) blocks<kKind, 4>(row, pixel);
+    for (; pixel + 6 <= row.pixels; pixel += 6) blocks<kKind, 6>(row, pixel);
+    if (pixel == row.pixels) return;
+    if (row.pixels >= 6) return blocks<kKind, 6>(row, row.pixels - 6);  // again with some pixels of the last tile
+    if (pixel + 4 <= row.pixels) {
+        blocks<kKind, 4>(row, pixel);
+        pixel += 4;
+    }
     if (pixel + 2 <= row.pixels) {
         blocks<kKind, 2>(row, pixel);
         pixel += 2;
@@ -107,8 +117,8 @@ __attribute__((noinline)) void depthwise_pixels(const DepthwiseRow& row) {
                 acc[2 * p + 1] = _mm256_add_epi32(acc[2 * p + 1], _mm256_madd_epi16(_mm256_unpackhi_epi16(t0, t1), w1));
             }
         }
-        finish<kKind>(pack.stage, row.block, acc, row.pixels - x < 2 ? 1 : 2,
-                      row.out + static_cast<std::size_t>(x) * row.out_step, row.out_step);
+        finish<kKind, Order::kUnpacked>(pack.stage, row.block, acc, row.pixels - x < 2 ? 1 : 2,
+                                        row.out + static_cast<std::size_t>(x) * row.out_step, row.out_step);
     }
 }
 
@@ -143,8 +153,9 @@ const ConvKernel& conv_kernel() {
         ConvKernel k;
         k.lane_bytes = 2;
         k.group = 2;
+        k.tile = 6;
         k.offset128 = false;
-        k.lanes = &unpacked_lanes();
+        k.lanes = &half_lanes();
         k.macs_per_cycle = 20;
         k.stage_cycles = 1;
         k.expand = expand;

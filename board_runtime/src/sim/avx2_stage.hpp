@@ -1,4 +1,4 @@
-// Owns the output stage for AVX2: two pixels, each as two vectors of eight accumulators (unpacked_lanes), to 32 bytes.
+// Owns the output stage for AVX2: two pixels, each as two vectors of eight accumulators, to 32 bytes.
 // Why it is exact: simd_pack.hpp; the rounding mode "down" comes from the control register, which RoundDown sets.
 // Include inside NPUFORGE_BEGIN_AVX2.
 #pragma once
@@ -20,6 +20,9 @@ class RoundDown {
   private:
     unsigned saved_;
 };
+
+/// Which lanes the two vectors of a pixel hold: unpacked_lanes or half_lanes.
+enum class Order { kUnpacked, kHalves };
 
 /// Table values of 16 pre-activations.
 inline __m256i table_words(const StagePack& pack, __m256i t) {
@@ -49,7 +52,7 @@ inline __m256i scale(__m256 a, __m256 multiplier, __m256 addend) {
 }
 
 /// Two pixels (a[0], a[1] and a[2], a[3]) to 32 bytes in memory order, clamped.
-template <StageKind kKind>
+template <StageKind kKind, Order kOrder>
 inline __m256i stage(const StagePack& pack, const StageSet& set, const __m256i (&acc)[4]) {
     __m256i a[4];
     for (int j = 0; j < 4; ++j) {
@@ -71,8 +74,13 @@ inline __m256i stage(const StagePack& pack, const StageSet& set, const __m256i (
             words[p] = _mm256_packs_epi32(low, high);
         }
     }
-    // 128-bit lane 0 holds lanes 0-7 of both pixels, lane 1 lanes 8-15.
-    const __m256i y = _mm256_permute4x64_epi64(_mm256_packs_epi16(words[0], words[1]), _MM_SHUFFLE(3, 1, 2, 0));
+    // Unpacked order: 128-bit lane 0 holds lanes 0-7 of both pixels, lane 1 lanes 8-15. Halves: lanes 0-3 and 8-11, 4-7
+    // and 12-15.
+    __m256i y = _mm256_packs_epi16(words[0], words[1]);
+    if (kOrder == Order::kUnpacked)
+        y = _mm256_permute4x64_epi64(y, _MM_SHUFFLE(3, 1, 2, 0));
+    else
+        y = _mm256_permutevar8x32_epi32(y, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     const __m256i low = _mm256_load_si256(reinterpret_cast<const __m256i*>(set.low));
     const __m256i high = _mm256_load_si256(reinterpret_cast<const __m256i*>(set.high));
     return _mm256_min_epi8(_mm256_max_epi8(y, low), high);
@@ -84,27 +92,27 @@ inline void store_pixels(std::uint8_t* out, std::size_t step, int count, __m256i
     if (count > 1) _mm_storeu_si128(reinterpret_cast<__m128i*>(out + step), _mm256_extracti128_si256(y, 1));
 }
 
-/// The integer stage of up to two pixels, from vectors in unpacked_lanes order.
+/// The integer stage of up to two pixels.
+template <Order kOrder>
 inline void store_integer(const StagePack& pack, int block, const __m256i (&acc)[4], int count, std::uint8_t* out,
                           std::size_t step) {
+    const LaneMap& lanes = kOrder == Order::kUnpacked ? unpacked_lanes() : half_lanes();
     alignas(32) std::int32_t vectors[4][8], plain[2][16];
-    for (int j = 0; j < 4; ++j) _mm256_store_si256(reinterpret_cast<__m256i*>(vectors[j]), acc[j]);
-    for (int p = 0; p < 2; ++p)
-        for (int j = 0; j < 2; ++j)
-            for (int e = 0; e < 8; ++e)
-                plain[p][unpacked_lanes()[static_cast<std::size_t>(j)][static_cast<std::size_t>(e)]] =
-                    vectors[2 * p + j][e];
+    for (std::size_t j = 0; j < 4; ++j) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(vectors[j]), acc[j]);
+        for (std::size_t e = 0; e < 8; ++e) plain[j / 2][lanes[j % 2][e]] = vectors[j][e];
+    }
     pack.integer(plain[0], count, block, out, step);
 }
 
 /// Stage and store of up to two pixels.
-template <StageKind kKind>
+template <StageKind kKind, Order kOrder>
 inline void finish(const StagePack& pack, int block, const __m256i (&acc)[4], int count, std::uint8_t* out,
                    std::size_t step) {
     if (kKind == StageKind::kInteger)
-        store_integer(pack, block, acc, count, out, step);
+        store_integer<kOrder>(pack, block, acc, count, out, step);
     else
-        store_pixels(out, step, count, stage<kKind>(pack, pack.sets[static_cast<std::size_t>(block)], acc));
+        store_pixels(out, step, count, stage<kKind, kOrder>(pack, pack.sets[static_cast<std::size_t>(block)], acc));
 }
 
 }  // namespace npuforge::sim::avx2

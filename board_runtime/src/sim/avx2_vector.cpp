@@ -42,8 +42,8 @@ inline void eltwise_loop(const EltwiseRow& row) {
                     _mm256_add_epi32(_mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), multipliers[1]), addend[1]);
             }
         }
-        finish<kKind>(row.pack->stage, row.block, acc, count, row.out + static_cast<std::size_t>(x) * row.out_step,
-                      row.out_step);
+        finish<kKind, Order::kUnpacked>(row.pack->stage, row.block, acc, count,
+                                        row.out + static_cast<std::size_t>(x) * row.out_step, row.out_step);
     }
 }
 

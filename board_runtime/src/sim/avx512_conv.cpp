@@ -55,25 +55,22 @@ inline void accumulate(const ConvRow& row, const std::uint8_t* activations, int 
 #pragma GCC unroll 2
         for (int b = 0; b < kBlocks; ++b)
             acc[p][b] = _mm512_loadu_si512(pack.bias.data() + static_cast<std::size_t>(block + b) * 16);
-    const int blocks_in = row.blocks_in;
-    for (const std::uint32_t tap : pack.taps) {
-        const std::uint8_t* a = activations + tap;
-        for (int i = 0; i < blocks_in; ++i) {
-#pragma GCC unroll 4
-            for (int g = 0; g < 4; ++g) {
-                __m512i w[kBlocks];
+    for (const ConvRun& run : pack.runs) {
+        const std::uint8_t* a = activations + run.offset;
+#pragma GCC unroll 1
+        for (std::uint32_t g = run.groups; g != 0; --g) {
+            __m512i w[kBlocks];
 #pragma GCC unroll 2
-                for (int b = 0; b < kBlocks; ++b)
-                    w[b] = _mm512_load_si512(weights + static_cast<std::size_t>(b) * block_stride + 64 * g);
+            for (int b = 0; b < kBlocks; ++b)
+                w[b] = _mm512_load_si512(weights + static_cast<std::size_t>(b) * block_stride);
 #pragma GCC unroll 8
-                for (int p = 0; p < kPixels; ++p) {
-                    const __m512i x = broadcast4(a + static_cast<std::size_t>(p) * step + 4 * g);
+            for (int p = 0; p < kPixels; ++p) {
+                const __m512i x = broadcast4(a + static_cast<std::size_t>(p) * step);
 #pragma GCC unroll 2
-                    for (int b = 0; b < kBlocks; ++b) acc[p][b] = _mm512_dpbusd_epi32(acc[p][b], x, w[b]);
-                }
+                for (int b = 0; b < kBlocks; ++b) acc[p][b] = _mm512_dpbusd_epi32(acc[p][b], x, w[b]);
             }
-            weights += 256;
-            a += 16;
+            weights += 64;
+            a += 4;
         }
     }
 }

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::size_t kScratchTarget = 96 * 1024;  // activations of a piece of work stay in the second-level cache
 constexpr std::size_t kScratchLimit = 32 * 1024 * 1024;
-constexpr int kTile = 8;  // output pixels of one kernel tile
 
 std::shared_ptr<const ConvPack> make_pack(const ConvOp& op, const Constants& constants, const ConvKernel& kernel,
                                           std::size_t row_bytes) {
@@ -21,9 +20,28 @@ std::shared_ptr<const ConvPack> make_pack(const ConvOp& op, const Constants& con
     const Window& w = op.window;
     const int lanes_in = 16 * op.blocks_in, taps = w.kernel_h * w.kernel_w, lanes_out = 16 * op.blocks_out;
     const std::size_t groups = static_cast<std::size_t>(taps) * lanes_in / kernel.group;
-    pack->block_stride = groups * 16 * kernel.group * kernel.lane_bytes;
-    pack->weights.resize(pack->block_stride * op.blocks_out / 64);
+    // Groups of input lanes that any output lane uses.
+    std::vector<bool> used(groups, false);
+    for (std::size_t i = 0; i < op.weight_bytes(); ++i)
+        if (constants.weight[i] != 0) used[i / kernel.group % groups] = true;
+    std::size_t kept = 0;
+    for (std::size_t g = 0; g < groups; ++g) {
+        if (!used[g]) continue;
+        ++kept;
+        const int tap = static_cast<int>(g * kernel.group) / lanes_in,
+                  lane = static_cast<int>(g * kernel.group) % lanes_in;
+        if (g > 0 && used[g - 1] && lane != 0) {
+            ++pack->runs.back().groups;
+            continue;
+        }
+        const std::size_t pixel = static_cast<std::size_t>(tap % w.kernel_w) * w.dilation_w * lanes_in + lane;
+        const std::size_t row = static_cast<std::size_t>(tap / w.kernel_w) * w.dilation_h * row_bytes;
+        pack->runs.push_back({static_cast<std::uint32_t>(row + pixel * kernel.lane_bytes), 1});
+    }
+    pack->block_stride = kept * 16 * kernel.group * kernel.lane_bytes;
+    pack->weights.resize(pack->block_stride * op.blocks_out / 64 + 1);
     pack->bias.resize(static_cast<std::size_t>(lanes_out));
+    pack->half.assign(static_cast<std::size_t>(op.blocks_out), 1);
     std::vector<double> bound(static_cast<std::size_t>(lanes_out));
     auto* bytes = reinterpret_cast<std::uint8_t*>(pack->weights.data());
     // Vector order: with 16-lane vectors one vector, with 8-lane vectors two, which the lane map lists one after the
@@ -35,21 +53,24 @@ std::shared_ptr<const ConvPack> make_pack(const ConvOp& op, const Constants& con
             const std::size_t o = static_cast<std::size_t>(block) * 16 + lane;
             const std::uint8_t* source = constants.weight + o * taps * lanes_in;
             std::int64_t sum = 0, magnitude = 0;
+            std::size_t position =
+                block * pack->block_stride / kernel.lane_bytes + static_cast<std::size_t>(i) * kernel.group;
             for (std::size_t g = 0; g < groups; ++g) {
+                if (!used[g]) continue;
                 for (int k = 0; k < kernel.group; ++k) {
                     const auto value = static_cast<std::int8_t>(source[g * kernel.group + k]);
                     sum += value;
                     magnitude += std::abs(static_cast<int>(value));
-                    const std::size_t position =
-                        block * pack->block_stride / kernel.lane_bytes + (g * 16 + i) * kernel.group + k;
                     if (kernel.lane_bytes == 2) {
                         const auto wide = static_cast<std::int16_t>(value);
-                        std::memcpy(bytes + 2 * position, &wide, 2);
+                        std::memcpy(bytes + 2 * (position + k), &wide, 2);
                     } else {
-                        bytes[position] = static_cast<std::uint8_t>(value);
+                        bytes[position + k] = static_cast<std::uint8_t>(value);
                     }
                 }
+                position += 16 * static_cast<std::size_t>(kernel.group);
             }
+            if (i >= 8 && magnitude != 0) pack->half[static_cast<std::size_t>(block)] = 0;
             const std::int32_t bias = read_i32(constants.bias + 4 * o);
             // The sum over (q + 128)*w exceeds the wanted one by 128*sum; 32-bit sums wrap, so the correction is exact
             // in any case.
@@ -62,11 +83,6 @@ std::shared_ptr<const ConvPack> make_pack(const ConvOp& op, const Constants& con
     make_stage(pack->stage, op.stage, constants, op.blocks_out, bound, *kernel.lanes);
     pack->pad.resize(static_cast<std::size_t>(lanes_in) * kernel.lane_bytes);
     kernel.expand(pack->pad.data(), constants.pad, 0, 1, lanes_in);
-    for (int ky = 0; ky < w.kernel_h; ++ky)
-        for (int kx = 0; kx < w.kernel_w; ++kx)
-            pack->taps.push_back(
-                static_cast<std::uint32_t>(ky * w.dilation_h * row_bytes +
-                                           static_cast<std::size_t>(kx) * w.dilation_w * lanes_in * kernel.lane_bytes));
     return pack;
 }
 
@@ -80,8 +96,9 @@ class ConvStep : public Step {
         linear_ = point && op.in.dense(op.out_h, op.out_w) && op.out.dense(op.out_h, op.out_w);
         if (linear_) {
             units = op.out_h * op.out_w;
-            granularity = kTile;
-            piece_ = static_cast<int>(std::max<std::size_t>(kTile, kScratchTarget / 4 / pixel_bytes_ / kTile * kTile));
+            granularity = kernel.tile;
+            const int fitting = static_cast<int>(kScratchTarget / 4 / pixel_bytes_);
+            piece_ = std::max(1, fitting / kernel.tile) * kernel.tile;
             row_bytes_ = 0;
             scratch_bytes = static_cast<std::size_t>(std::min(piece_, units)) * pixel_bytes_;
         } else {

@@ -17,12 +17,18 @@ struct alignas(64) CacheLine {
     std::uint8_t bytes[64];
 };
 
+/// Consecutive groups of input lanes: where their activations begin (bytes in scratch from the first pixel of a row),
+/// and how many.
+struct ConvRun {
+    std::uint32_t offset = 0, groups = 0;
+};
+
 struct ConvPack {
-    std::vector<CacheLine>
-        weights;  ///< per output block, tap and `group` input lanes: [16 lanes in vector order][group]
-    std::vector<std::int32_t> bias;   ///< vector order; with the offset of unsigned activations taken out
-    std::vector<std::uint8_t> pad;    ///< one border pixel in activation form
-    std::vector<std::uint32_t> taps;  ///< byte offsets of the taps in scratch, from the first pixel of an output row
+    std::vector<CacheLine> weights;  ///< per output block and group of input lanes: [16 lanes in vector order][group]
+    std::vector<std::int32_t> bias;  ///< vector order; with the offset of unsigned activations taken out
+    std::vector<std::uint8_t> pad;   ///< one border pixel in activation form
+    std::vector<ConvRun> runs;       ///< all taps and lanes, without groups whose weights are all 0 (pad lanes)
+    std::vector<std::uint8_t> half;  ///< per output block: the weights of the second half of the vector order are all 0
     StagePack stage;
     std::size_t block_stride = 0;  ///< bytes of `weights` per output block
 };
@@ -41,6 +47,7 @@ struct ConvRow {
 struct ConvKernel {
     int lane_bytes = 1;     ///< bytes of an activation in scratch
     int group = 4;          ///< input lanes that one instruction multiplies
+    int tile = 8;           ///< output pixels that it computes at once
     bool offset128 = true;  ///< activations are q + 128 as unsigned bytes, else q in 16 bits
     const LaneMap* lanes = nullptr;
     double macs_per_cycle = 50;

@@ -40,28 +40,30 @@ class FoldStep : public Step {
         const std::size_t tap_bytes = static_cast<std::size_t>(w.kernel_w) * op_.channels;
         const std::size_t used = tap_bytes * w.kernel_h;
         // Pixels are written left to right by fixed-size copies that run over into the next pixel, which comes after.
-        const bool wide = tap_bytes <= kCopy && op_.out.pixel_stride == lanes && used + kCopy <= 2 * lanes;
+        const std::size_t copy = tap_bytes <= 16 ? 16 : 32;
+        const bool wide = tap_bytes <= copy && op_.out.pixel_stride == lanes && used + copy <= 2 * lanes;
         for (int y = begin; y < end; ++y) {
             const long iy = window_source(y, w.stride_h, w.pad_top, 0, 1);
             int first = 0, last = 0;
-            if (wide && iy >= 0 && iy + w.kernel_h <= op_.in_h) interior(iy, &first, &last);
+            if (wide && iy >= 0 && iy + w.kernel_h <= op_.in_h) interior(iy, copy, &first, &last);
             exact(memory, y, 0, first);
-            row(memory, y, iy, first, last, lanes, tap_bytes, used);
+            if (copy == 16)
+                row<16>(memory, y, iy, first, last, lanes, tap_bytes, used);
+            else
+                row<32>(memory, y, iy, first, last, lanes, tap_bytes, used);
             exact(memory, y, last, op_.out_w);
         }
     }
 
   private:
-    static constexpr std::size_t kCopy = 32;
-
     // Columns [*first, *last) whose windows lie inside the image and whose fixed-size copies stay inside the source;
     // never the last column.
-    void interior(long iy, int* first, int* last) const {
+    void interior(long iy, std::size_t copy, int* first, int* last) const {
         const Window& w = op_.window;
         const auto column = [&](int x) { return window_source(x, w.stride_w, w.pad_left, 0, 1); };
         const auto fits = [&](int x) {
             const std::size_t end = op_.address + static_cast<std::size_t>(iy + w.kernel_h - 1) * op_.row_stride +
-                                    static_cast<std::size_t>(column(x)) * op_.channels + kCopy;
+                                    static_cast<std::size_t>(column(x)) * op_.channels + copy;
             return column(x) + w.kernel_w <= op_.in_w && end <= source_bytes_;
         };
         while (*first < op_.out_w && column(*first) < 0) ++*first;
@@ -69,6 +71,7 @@ class FoldStep : public Step {
         while (*last > *first && !fits(*last - 1)) --*last;
     }
 
+    template <std::size_t kCopy>
     void row(const Memory& memory, int y, long iy, int first, int last, std::size_t lanes, std::size_t tap_bytes,
              std::size_t used) const {
         const Window& w = op_.window;

@@ -40,6 +40,11 @@ const LaneMap& unpacked_lanes() {
     return map;
 }
 
+const LaneMap& half_lanes() {
+    static const LaneMap map = make_map([](int j, int e) { return 8 * (j % 2) + e % 8; });
+    return map;
+}
+
 void StagePack::integer(const std::int32_t* acc, int count, int block, std::uint8_t* out, std::size_t out_step) const {
     const isa::RequantRecord* q = records.data() + static_cast<std::size_t>(block) * 16;
     for (int p = 0; p < count; ++p)

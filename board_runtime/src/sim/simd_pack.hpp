@@ -28,8 +28,11 @@ using LaneMap = std::array<std::array<std::uint8_t, 16>, 4>;
 const LaneMap& pixel_lanes();
 /// Vector j holds lanes 4j..4j+3 of four pixels (AVX-512 depthwise).
 const LaneMap& quad_lanes();
-/// Vectors alternate between lanes {0-3, 8-11} and {4-7, 12-15} (what unpacking 16-bit lanes gives; AVX2 everywhere).
+/// Vectors alternate between lanes {0-3, 8-11} and {4-7, 12-15} (what unpacking 16-bit lanes gives).
 const LaneMap& unpacked_lanes();
+
+/// Vectors alternate between lanes 0..7 and 8..15 (AVX2 convolution).
+const LaneMap& half_lanes();
 
 /// Stage parameters of one block of 16 lanes, [vector][element] in LaneMap order, and bounds for four pixels of 16
 /// lanes.
