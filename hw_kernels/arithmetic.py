@@ -130,8 +130,19 @@ def direct_stage(acc: np.ndarray, stage: OutputStage) -> np.ndarray:
 
 
 _STAGES = {"pwl": pwl_stage, "table": table_stage, "direct": direct_stage}
+_BLOCK = 1 << 14  # accumulators at a time: their int64 intermediates stay in the processor's cache
 
 
-def apply_stage(acc: np.ndarray, stage: OutputStage) -> np.ndarray:
-    """int8 output of integer accumulators (channel-last) through `stage`."""
-    return _STAGES[stage.kind](acc, stage)
+def apply_stage(acc: np.ndarray, stage: OutputStage, bias: np.ndarray | None = None) -> np.ndarray:
+    """int8 output of accumulators (channel-last) through `stage`. `acc` may be float where it holds integers exactly; int32 `bias` is added."""
+    function = _STAGES[stage.kind]
+    channels = acc.shape[-1]
+    flat = acc.reshape(-1, channels)
+    result = np.empty(flat.shape, np.int8)
+    rows = max(1, _BLOCK // channels)
+    for first in range(0, len(flat), rows):
+        block = flat[first : first + rows].astype(np.int64)
+        if bias is not None:
+            block += bias
+        result[first : first + rows] = function(block, stage)
+    return result.reshape(acc.shape)

@@ -128,11 +128,11 @@ def convolve_int8(
     dilations: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """Exact sums of int8 products, int64 [N, out_h, out_w, O]; border positions hold `pad_value` (int8 per channel)."""
+    """Exact sums of int8 products as whole float numbers [N, out_h, out_w, O]; border positions hold `pad_value` (int8 per channel)."""
     largest = 128 * int(np.abs(weight.astype(np.int64)).reshape(weight.shape[0], -1).sum(axis=1).max(initial=0))
     dtype = np.float32 if largest < 1 << 24 else np.float64
     assert largest < 1 << 53
     out_h = output_size(x.shape[1], weight.shape[1], strides[0], pads[0], pads[2], dilations[0])
     out_w = output_size(x.shape[2], weight.shape[2], strides[1], pads[1], pads[3], dilations[1])
     bordered = fill_border(x, pads, pad_value, dtype)
-    return convolve(bordered, weight.astype(dtype), strides, dilations, groups, out_h, out_w).astype(np.int64)
+    return convolve(bordered, weight.astype(dtype), strides, dilations, groups, out_h, out_w)

@@ -93,5 +93,4 @@ class Conv(Op):
         assert isinstance(params, ConvParams)
         a = Window.of(node)
         acc = convolve_int8(inputs[0], params.weight, params.pad_value, a.strides, a.pads, a.dilations, a.group)
-        acc += params.bias.astype(np.int64)
-        return apply_stage(acc, params.stage)
+        return apply_stage(acc, params.stage, params.bias)

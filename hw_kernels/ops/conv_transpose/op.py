@@ -110,5 +110,4 @@ class ConvTranspose(Op):
         acc = convolve_int8(
             stuffed, params.weight, params.pad_value, (1, 1), equivalent_pads(node), a.dilations, a.group
         )
-        acc += params.bias.astype(np.int64)
-        return apply_stage(acc, params.stage)
+        return apply_stage(acc, params.stage, params.bias)
