@@ -19,7 +19,11 @@ namespace {
 py::dtype dtype_of(cpu::Type type) { return py::dtype(cpu::type_name(type)); }
 
 cpu::Type type_of_array(const py::array& array, const std::string& what) {
-    return cpu::type_of(py::cast<std::string>(array.dtype().attr("name")), what);
+    try {
+        return cpu::type_of(py::cast<std::string>(array.dtype().attr("name")), what);
+    } catch (const FormatError& error) {  // here it is the application's array, not a file
+        throw ArgumentError(error.what());
+    }
 }
 
 py::tuple shape_tuple(const cpu::Shape& shape) {

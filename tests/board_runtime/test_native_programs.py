@@ -1,0 +1,59 @@
+"""Builds and runs the small C++ programs: unit tests, the allocation counter, the thread exercise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
+from tiny_model import TinyModel
+
+ROOT = Path(__file__).parents[2]
+BUILD = Path(os.environ.get("NPUFORGE_BUILD_DIR", ROOT / "build" / "native"))
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    """The build folder with all test programs in it."""
+    if not (BUILD / "build.ninja").exists():
+        pytest.skip(f"{BUILD} is no CMake build folder: run python setup.py build_ext --inplace")
+    cmake = Path(sys.executable).parent / "cmake"
+    tool = str(cmake) if cmake.exists() else "cmake"
+    subprocess.run(
+        [tool, "--build", str(BUILD), "--target", "test_programs", "-j", "2"], check=True, capture_output=True
+    )
+    return BUILD
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny") / "model.bin"
+    path.write_bytes(TinyModel(second=True).build())
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["test_memory", "test_plan"])
+def test_unit(programs: Path, name: str) -> None:
+    subprocess.run([programs / name], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "threads"), [("sim", 1), ("sim", 2), ("csim", 1)])
+def test_no_allocation_after_warm_up(programs: Path, model: Path, device: str, threads: int) -> None:
+    """Interposed malloc and new, counted over the C++ calls of a session and of a runner."""
+    command = [programs / "count_allocations", model, device, str(threads), "20"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    counted = dict(zip(lines[::2], map(int, lines[1::2]), strict=True))
+    assert counted.pop("open") > 100
+    assert counted == {"session": 0, "runner": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["sim", "csim"])
+def test_threads(programs: Path, model: Path, device: str) -> None:
+    subprocess.run([programs / "exercise", model, device, "20"], check=True)
