@@ -356,15 +356,55 @@ class _Partition:
                     placed[part] = (storage, block)
                 block += self.maps[part].blocks
             self.layers[join.position : join.position] = copies
+        shared = set(placed)  # with a concat or another partition
+        last_read = self._last_reads()
+        for tensor in fixed - set(placed):
+            placed[tensor] = self._own_storage(tensor)
+        for index, layer in enumerate(self.layers):
+            if layer.output not in placed:
+                operand = next(
+                    (t for t in layer.inputs if self._may_overwrite(layer, index, t, shared, last_read)), None
+                )
+                placed[layer.output] = placed[operand] if operand else self._own_storage(layer.output)
         for tensor, lanes in self.maps.items():
-            if tensor not in placed:
-                height, width = self.sizes[tensor]
-                placed[tensor] = (Storage(tensor, height, width, lanes.blocks), 0)
             self.places[tensor] = Place(placed[tensor][0], placed[tensor][1], lanes)
         for tensor in self.aliases:
             root, first, lanes = self._view(tensor)
             base = self.places[root]
             self.places[tensor] = Place(base.storage, base.first_block + first, lanes)
+
+    def _own_storage(self, tensor: str) -> tuple[Storage, int]:
+        height, width = self.sizes[tensor]
+        return Storage(tensor, height, width, self.maps[tensor].blocks), 0
+
+    def _last_reads(self) -> dict[str, int]:
+        """Last layer that reads a root, directly or through what is an alias of it or a concat of it."""
+        holders = {j.output: set(j.parts) for j in self.joined}
+        result: dict[str, int] = {}
+        for index, layer in enumerate(self.layers):
+            pending = [self._view(t)[0] for t in layer.inputs if t not in self.images]
+            while pending:
+                root = pending.pop()
+                result[root] = index
+                pending += holders.get(root, ())
+        return result
+
+    def _may_overwrite(
+        self, layer: Layer, index: int, operand: str, shared: set[str], last_read: dict[str, int]
+    ) -> bool:
+        """May the layer's output take the place of an operand? Pixel by pixel, nobody reads the operand later, nobody outside at all."""
+        border = {*self.part.inputs, *self.part.outputs}
+        outside = {self._view(t)[0] for t in border if t in self.maps or t in self.aliases}
+        return (
+            layer.node.op in (*PAIRS, "Affine")
+            and operand in self.maps
+            and operand not in shared
+            and operand not in outside
+            and layer.output not in outside
+            and last_read[operand] == index
+            and self.sizes[operand] == self.sizes[layer.output]
+            and self.maps[operand].same(self.maps[layer.output])
+        )
 
 
 def split_window(node: Node) -> tuple[dict[str, Any], dict[str, Any]]:

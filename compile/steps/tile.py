@@ -7,18 +7,20 @@ goes to the pool and streams in bands, until all layers fit. If the SRAM plan th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npuforge.compile.ir.errors import ArchError, VerifyError
+from npuforge.compile.steps import tokens
 from npuforge.compile.steps.emit import Emitted, Emitter, LayerPlan, Residency, make_work, place_sections, slot_sizes
 from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Storage
+from npuforge.compile.steps.order import LayerTime, candidates
 from npuforge.compile.steps.plan_memory import Block, allocate
 from npuforge.hw_kernels.arch import Arch
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, program_of
 from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Image, Param, Tile, whole_map
-from npuforge.hw_kernels.timing import cost
+from npuforge.hw_kernels.timing import cost, schedule
 
 # A resident layer gets one band per so many cycles: the engines overlap across layers at band granularity.
 BAND_CYCLES = 1000
@@ -134,6 +136,7 @@ class _Planner:
         p["weight"] = Param(scratch, 0, plan.program.cut_bytes(work, work.out_blocks))
         plan.program(npu, work, x, whole_map(scratch, *work.out_size, work.out_blocks), p, work.cuts[0])
         total = 0
+        work.cache["engine"] = npu.instructions[0].engine
         for instr in npu.instructions:
             total += cost(instr.name, {k: v for k, v in instr.fields.items() if isinstance(v, int)}, self.arch).cycles
         return total
@@ -149,6 +152,13 @@ class _Planner:
                     weight[k] = max(weight[k], self.cycles[other])
                     weight[other] = max(weight[other], self.cycles[k])
         return weight
+
+    def times(self) -> list[LayerTime]:
+        """For choosing an order."""
+        return [
+            LayerTime(plan.work.cache["engine"], cycles, cycles // max(1, min(MAX_BANDS, plan.work.out_size[0])))
+            for plan, cycles in zip(self.plans, self.cycles, strict=True)
+        ]
 
     # ---- residency -------------------------------------------------------------------------------------------------
     def start(self) -> Residency:
@@ -304,30 +314,51 @@ def _place_sram(emitted: Emitted, arch: Arch) -> list[tuple[Block, int, Buffer]]
                 spans[footprint.buffer] = (first, index)
     buffers = list(spans)
     blocks = [Block(b.name, spans[b][0], spans[b][1] + 1, b.size) for b in buffers]
-    height, offsets = allocate(blocks, capacity=arch.sram_bytes, nodes=2000)
+    height, offsets = allocate(blocks, capacity=arch.sram_bytes, nodes=2 * len(blocks))
     if height > arch.sram_bytes:
         return None
     return list(zip(blocks, offsets, buffers, strict=True))
 
 
 def run(lanes: LaneResult) -> TileResult:
-    """The step."""
+    """The step: for each partition the fastest, by the timing model, of a few orders of its layers."""
     outside: set[Storage] = set()
     for lowered in lanes.partitions:
         outside |= {lanes.places[t].storage for t in (*lowered.inputs, *lowered.outputs)}
     result = TileResult(lanes, [], {})
     for lowered in lanes.partitions:
-        planner = _Planner(lowered, lanes, outside)
-        emitted, placed = _fit_partition(planner, lowered, lanes, result.pool)
+        first = _Planner(lowered, lanes, outside)
+        best: tuple[int, Emitted, list[tuple[Block, int, Buffer]], dict[Storage, Buffer]] | None = None
+        for order in candidates(lowered.layers, lanes, first.times()):
+            changed = replace(lowered, layers=[lowered.layers[i] for i in order])
+            emitted, placed, buffers = _fit_partition(_Planner(changed, lanes, outside), changed, lanes, result.pool)
+            cycles = _cycles(emitted, placed, lanes.arch)
+            if best is None or cycles < best[0]:
+                best = cycles, emitted, placed, buffers
+        assert best is not None
+        _, emitted, placed, buffers = best
+        result.pool |= buffers
         result.partitions.append(emitted)
         result.sram_blocks.append([(block, address) for block, address, _ in placed])
         result.sram_address |= {buffer: address for _, address, buffer in placed}
     return result
 
 
+def _cycles(emitted: Emitted, placed: list[tuple[Block, int, Buffer]], arch: Arch) -> int:
+    """Simulated cycles; where pool buffers will lie does not matter for them, except that buffers that share bytes wait for each other."""
+    address: dict[Buffer, int] = {buffer: where for _, where, buffer in placed}
+    position = 0
+    for instr in emitted.instructions:
+        for footprint in (*instr.reads, *instr.writes):
+            if footprint.buffer not in address:
+                address[footprint.buffer] = position
+                position += footprint.buffer.size
+    return schedule(tokens.stream(emitted.instructions, address), arch).cycles
+
+
 def _fit_partition(
     planner: _Planner, lowered: Lowered, lanes: LaneResult, pool: dict[Storage, Buffer]
-) -> tuple[Emitted, list[tuple[Block, int, Buffer]]]:
+) -> tuple[Emitted, list[tuple[Block, int, Buffer]], dict[Storage, Buffer]]:
     for share in BUDGETS:
         budget = int(lanes.arch.sram_bytes * share)
         residency = planner.fit(budget)
@@ -338,8 +369,7 @@ def _fit_partition(
         emitted = Emitter(lowered, planner.plans, residency, lanes, buffers).run()
         placed = _place_sram(emitted, lanes.arch)
         if placed is not None:
-            pool |= buffers
-            return emitted, placed
+            return emitted, placed, buffers
     raise ArchError(
         f"arch {lanes.arch.name}: no SRAM plan found for partition {lowered.index}; choose an arch with more SRAM"
     )

@@ -7,10 +7,11 @@ a token and j takes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from npuforge.hw_kernels.dsl.tile import Footprint
+from npuforge.hw_kernels.dsl.npu import Instr
+from npuforge.hw_kernels.dsl.tile import BIN, SRAM, Buffer, Footprint, Ref
 from npuforge.hw_kernels.isa.instructions import Engine
 
 
@@ -83,3 +84,29 @@ def assign(accesses: Sequence[Access]) -> tuple[list[int], list[int]]:
         at_start.append(dict(own) | {access.engine: queues[access.engine][-1] if queues[access.engine] else -1})
         queues[access.engine].append(j)
     return pops, pushes
+
+
+def _access(instr: Instr, address: Mapping[Buffer, int]) -> Access:
+    """What the instruction touches; the `.bin` is never written."""
+
+    def ranges(footprints: list[Footprint]) -> list[Range]:
+        return [
+            Range(0 if f.buffer.space == SRAM else 1, address[f.buffer] + f.low, address[f.buffer] + f.high, f)
+            for f in footprints
+            if f.buffer.space != BIN
+        ]
+
+    return Access(instr.engine, ranges(instr.reads), ranges(instr.writes))
+
+
+def stream(instructions: Sequence[Instr], address: Mapping[Buffer, int]) -> list[tuple[str, dict[str, int]]]:
+    """Names and final fields, tokens included, HALT at the end."""
+    accesses = [_access(instr, address) for instr in instructions]
+    accesses.append(Access(Engine.LOAD, [], [], everything=True))
+    pops, pushes = assign(accesses)
+    result = []
+    for number, instr in enumerate(instructions):
+        fields = {k: address[v.buffer] + v.offset if isinstance(v, Ref) else v for k, v in instr.fields.items()}
+        result.append((instr.name, fields | {"pop": pops[number], "push": pushes[number]}))
+    result.append(("HALT", {"pop": pops[-1], "push": pushes[-1]}))
+    return result
