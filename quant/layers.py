@@ -10,7 +10,7 @@ from npuforge.compile.ir.errors import QuantisationError
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import AveragePoolParams, ConvParams, EltwiseParams, OutputStage, TensorQuant
 from npuforge.hw_kernels.activations import is_curve
-from npuforge.hw_kernels.arithmetic import factor_shift, multiplier, round_half_up
+from npuforge.hw_kernels.arithmetic import MULTIPLIER_MAX, factor_shift, multiplier, round_half_up
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.hw_kernels.ops.conv_transpose.op import equivalent_weight
 from npuforge.quant import stages
@@ -107,9 +107,20 @@ def convolution(
     return ConvParams(quantised, bias_q.astype(np.int32), x.zero_point.astype(np.int8), stage), quant
 
 
+def fitting(node: Node, factors: np.ndarray, out: Output) -> np.ndarray:
+    """What to multiply the factors [..., C] by so that multipliers hold them: 1 but for a curve whose pre-activation leaves all 16 bits
+    within one step. It has no scale that could be raised; beyond the table it saturates either way, and operands keep their ratio."""
+    largest = np.abs(factors).reshape(-1, factors.shape[-1]).max(axis=0)
+    if not is_curve(node.activation):
+        return np.ones(len(largest))
+    limit = MULTIPLIER_MAX * 2.0 ** -stages.fraction_bits(out.largest_pre, factors)
+    return limit / np.maximum(largest, limit)
+
+
 def output_stage(node: Node, factor: np.ndarray, out: Output) -> tuple[OutputStage, TensorQuant]:
     """Stage behind an accumulator of `factor` real units, and the output's quantisation."""
     if is_curve(node.activation):
+        factor = factor * fitting(node, factor, out)
         bits = stages.fraction_bits(out.largest_pre, factor)
         quant = out.final(np.full(len(factor), 2.0**-bits))
         return stages.table(factor, node.activation, quant.scale, quant.zero_point, bits), quant
@@ -155,7 +166,7 @@ def two_operands(node: Node, a: TensorQuant, b: TensorQuant, out: Output) -> tup
     scale_a, zero_a = _broadcast(a, channels)
     scale_b, zero_b = _broadcast(b, channels)
     factors = np.stack([scale_a * scale_b]) if node.op == "Mul" else np.stack([scale_a, scale_b])
-    m, _, stage, quant, _ = _difference(node, factors, out)
+    m, _, stage, quant, _ = _difference(node, factors * fitting(node, factors, out), out)
     second = np.zeros(channels, np.int16) if node.op == "Mul" else m[1]
     return EltwiseParams(m[0], second, zero_a, zero_b, np.zeros(channels, np.int32), stage), quant
 
@@ -166,6 +177,8 @@ def affine(node: Node, x: TensorQuant, out: Output) -> tuple[EltwiseParams, Tens
     if not (np.isfinite(scale).all() and np.isfinite(bias).all()):
         raise QuantisationError(f"node {node.name}: scale or bias hold NaN or infinity; export the model again")
     factors = (scale * x.scale)[None, :]
+    smaller = fitting(node, factors, out)
+    factors, bias = factors * smaller, bias * smaller
     _, shift, _, quant, unit = _difference(node, factors, out)
     _, exponent = np.frexp(bias / unit)  # |bias/unit| < 2^exponent
     shift = np.minimum(shift, 30 - exponent)

@@ -5,6 +5,8 @@ Fix points come first (tensors joined by moves of bytes share one), then the lay
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError
@@ -34,6 +36,8 @@ from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.quant import layers, stages
 from npuforge.quant.ranges import channel_ranges
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs
+from npuforge.quant.rounding import corrected_bias, round_weights, tap_shares
+from npuforge.quant.samples import SampleRun
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
 
 FIX_POINT_MIN, FIX_POINT_MAX = -16, 24
@@ -173,7 +177,14 @@ def output_stage(node: Node, unit: int, fix: int, channels: int, largest_pre: fl
     )
 
 
-def convolution(node: Node, graph: Graph, fix_in: int, fix_out: int, largest_pre: float) -> ConvParams:
+def convolution(
+    node: Node,
+    graph: Graph,
+    fix_in: int,
+    fix_out: int,
+    largest_pre: float,
+    algorithms: layers.Algorithms = layers.NO_ALGORITHMS,
+) -> ConvParams:
     """Weights under one fix point (least squared error), int8 bias with its own."""
     weight, bias = layers.convolution_weight(node, graph)
     start = fitting_fix_point(0.0, float(np.abs(weight).max(initial=0.0)))
@@ -181,10 +192,17 @@ def convolution(node: Node, graph: Graph, fix_in: int, fix_out: int, largest_pre
     # The accumulator's unit must be within reach of the output's: M = 2^k, k <= 14 (6 with a slope).
     fix_weight = max(fix_weight, fix_out - fix_in - (LEFT_SHIFT_MAX - SLOPE_BITS))
     fix_bias = fitting_fix_point(float(bias.min(initial=0.0)), float(bias.max(initial=0.0)))
-    fix_weight = min(fix_weight, fix_bias + 23 - fix_in)  # the shifted bias stays below 2^30
+    fix_weight = min(fix_weight, fix_bias + 20 - fix_in)  # the shifted bias stays below 2^28
+    weight_q = np.clip(round_half_up(weight * 2.0**fix_weight), -127, 127).astype(np.int8)
+    if algorithms.weight_rounding is not None:
+        ones = np.ones((len(bias), weight.shape[3]))
+        weight_q = round_weights(weight, np.full(len(bias), 2.0**-fix_weight), ones, algorithms.weight_rounding)
+    if algorithms.bias_correction is not None:
+        rebuilt = weight_q * 2.0**-fix_weight
+        bias = corrected_bias(bias, weight, rebuilt, algorithms.bias_correction, tap_shares(node, graph))
+        fix_bias = fitting_fix_point(float(bias.min(initial=0.0)), float(bias.max(initial=0.0)))
     unit = fix_in + fix_weight
     fix_bias = min(fix_bias, unit)
-    weight_q = np.clip(round_half_up(weight * 2.0**fix_weight), -127, 127).astype(np.int8)
     bias_q = np.clip(round_half_up(bias * 2.0**fix_bias), -128, 127).astype(np.int64) << (unit - fix_bias)
     layers.check_overflow(node, weight_q, bias_q)
     stage = output_stage(node, unit, fix_out, len(bias), largest_pre)
@@ -243,7 +261,7 @@ def average_pool(node: Node, graph: Graph, fix_in: int, fix_out: int) -> Average
     return AveragePoolParams(table, shift, zero, zero, single)
 
 
-def quantize_pow2(region: Region, statistics: Statistics, calibrator: str) -> QGraph:
+def quantize_pow2(region: Region, statistics: Statistics, calibrator: str, algorithms: Sequence[str] = ()) -> QGraph:
     """The integer graph with power-of-two scales."""
     graph = region.graph
     fixes = fix_points(region, statistics, calibrator)
@@ -251,13 +269,22 @@ def quantize_pow2(region: Region, statistics: Statistics, calibrator: str) -> QG
     for tensor, fix in fixes.items():
         channels = graph.tensors[tensor].shape[1]
         qgraph.quant[tensor] = TensorQuant(np.full(channels, 2.0**-fix), np.zeros(channels, np.int32), fix_point=fix)
+    samples = SampleRun(region, qgraph, statistics) if "bias_correction" in algorithms else None
     for node in region.nodes:
-        qgraph.params[node.name] = _layer(node, graph, fixes, statistics)
+        chosen = layers.Algorithms()
+        if node.op in CONVOLUTIONS:
+            chosen.weight_rounding = statistics.inputs.get(node.name) if "weight_rounding" in algorithms else None
+            chosen.bias_correction = samples.mean_shift(node.inputs[0]) if samples is not None else None
+        qgraph.params[node.name] = _layer(node, graph, fixes, statistics, chosen)
+        if samples is not None:
+            samples.run(node)
         qgraph.notes[node.name] = f"fix_point={fixes[node.outputs[0]]}"
     return qgraph
 
 
-def _layer(node: Node, graph: Graph, fixes: dict[str, int], statistics: Statistics) -> NodeParams:
+def _layer(
+    node: Node, graph: Graph, fixes: dict[str, int], statistics: Statistics, algorithms: layers.Algorithms
+) -> NodeParams:
     if operator.get(node).moves_bytes:
         return MoveParams()
     inputs = [fixes[t] for t in activation_inputs(node, graph)]
@@ -272,7 +299,7 @@ def _layer(node: Node, graph: Graph, fixes: dict[str, int], statistics: Statisti
             )
         largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
     if node.op in CONVOLUTIONS:
-        return convolution(node, graph, inputs[0], out, largest_pre)
+        return convolution(node, graph, inputs[0], out, largest_pre, algorithms)
     if node.op in ("Add", "Sub", "Mul"):
         return two_operands(node, inputs[0], inputs[1], out, channels, largest_pre)
     if node.op == "Affine":

@@ -21,7 +21,7 @@ from npuforge.quant.samples import SampleRun
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
 
 MODES = ("fine", "pow2")
-ALGORITHMS = ("weight_rounding", "bias_correction")  # of `fine` mode, each can be switched off
+ALGORITHMS = ("weight_rounding", "bias_correction")  # each can be switched off
 PRE_ACTIVATION_MAX = 1024.0  # 16 bits with the fewest fraction bits of a table stage
 
 
@@ -116,7 +116,7 @@ def quantize(
     if mode == "pow2":
         from npuforge.quant.pow2 import quantize_pow2
 
-        return quantize_pow2(region, statistics, calibrator)
+        return quantize_pow2(region, statistics, calibrator, algorithms)
     return _quantize_fine(region, statistics, calibrator, alpha, preprocess, algorithms)
 
 
