@@ -22,11 +22,10 @@ from npuforge.compile.steps.meta import constant_sections, cpu_node, layer_meta,
 from npuforge.compile.steps.plan_memory import MemoryPlan
 from npuforge.compile.steps.tile import TileResult
 from npuforge.hw_kernels.arch import Arch
-from npuforge.hw_kernels.dsl.npu import Instr
-from npuforge.hw_kernels.dsl.tile import BIN, SRAM, Buffer, Footprint, Ref
+from npuforge.hw_kernels.dsl.tile import Buffer
 from npuforge.hw_kernels.isa import binfile
 from npuforge.hw_kernels.isa.codec import encode
-from npuforge.hw_kernels.isa.instructions import INSTRUCTION_BYTES, Engine
+from npuforge.hw_kernels.isa.instructions import INSTRUCTION_BYTES
 from npuforge.hw_kernels.timing import schedule
 
 TOOL = "npuforge 0.1.0"
@@ -58,32 +57,6 @@ class CompiledProgram:
         return {"meta": self.meta, "pool": self.pool, "performance": self.performance}
 
 
-class _Addresses:
-    """Final addresses of all buffers."""
-
-    def __init__(self, tiled: TileResult, memory: MemoryPlan, groups: dict[Buffer, int]) -> None:
-        self.table: dict[Buffer, int] = dict(tiled.sram_address) | groups
-        self.table |= {buffer: memory.address[storage] for storage, buffer in tiled.pool.items()}
-
-    def resolve(self, value: int | Ref) -> int:
-        """A field's value."""
-        return self.table[value.buffer] + value.offset if isinstance(value, Ref) else value
-
-    def access(self, instr: Instr) -> tokens.Access:
-        """What the instruction touches; the `.bin` is never written."""
-
-        def ranges(footprints: list[Footprint]) -> list[tokens.Range]:
-            return [
-                tokens.Range(
-                    0 if f.buffer.space == SRAM else 1, self.table[f.buffer] + f.low, self.table[f.buffer] + f.high, f
-                )
-                for f in footprints
-                if f.buffer.space != BIN
-            ]
-
-        return tokens.Access(instr.engine, ranges(instr.reads), ranges(instr.writes))
-
-
 def _parameter_sections(tiled: TileResult) -> list[tuple[str, binfile.Dtype, bytes]]:
     result = []
     for emitted in tiled.partitions:
@@ -106,7 +79,8 @@ def run(tiled: TileResult, memory: MemoryPlan, preprocess: Preprocess) -> Compil
     sections = _parameter_sections(tiled) + extra
     writer = _writer(sections, sum(len(e.instructions) + 1 for e in tiled.partitions) * INSTRUCTION_BYTES)
     offsets = writer.layout()
-    addresses = _Addresses(tiled, memory, _group_addresses(tiled, offsets))
+    address = tiled.sram_address | _group_addresses(tiled, offsets)
+    address |= {buffer: memory.address[storage] for storage, buffer in tiled.pool.items()}
     words: list[bytes] = []
     schedules, partitions, layers = [], [], []
     by_index = {e.lowered.index: e for e in tiled.partitions}
@@ -115,7 +89,7 @@ def run(tiled: TileResult, memory: MemoryPlan, preprocess: Preprocess) -> Compil
         record: dict[str, Any] = {"device": part.device, "inputs": list(part.inputs), "outputs": list(part.outputs)}
         if index in by_index:
             emitted = by_index[index]
-            stream = _stream(emitted.instructions, addresses)
+            stream = tokens.stream(emitted.instructions, address)
             schedules.append(schedule(stream, arch))
             layers += layer_meta(tiled, memory, emitted, len(words))
             record |= {"first_instruction": len(words), "instruction_count": len(stream)}
@@ -148,19 +122,6 @@ def run(tiled: TileResult, memory: MemoryPlan, preprocess: Preprocess) -> Compil
     return CompiledProgram(
         graph.name, arch, meta, sections, b"".join(words), memory.to_json(), figures, tiled, memory, offsets
     )
-
-
-def _stream(instructions: list[Instr], addresses: _Addresses) -> list[tuple[str, dict[str, int]]]:
-    """Names and final fields, tokens included, HALT at the end."""
-    accesses = [addresses.access(instr) for instr in instructions]
-    accesses.append(tokens.Access(Engine.LOAD, [], [], everything=True))
-    pops, pushes = tokens.assign(accesses)
-    stream = []
-    for number, instr in enumerate(instructions):
-        fields = {key: addresses.resolve(value) for key, value in instr.fields.items()}
-        stream.append((instr.name, fields | {"pop": pops[number], "push": pushes[number]}))
-    stream.append(("HALT", {"pop": pops[-1], "push": pushes[-1]}))
-    return stream
 
 
 def _writer(sections: list[tuple[str, binfile.Dtype, bytes]], instruction_bytes: int) -> binfile.BinWriter:
