@@ -16,15 +16,20 @@ inline isa::ResizeRecord read_resize(const int8_t sram[][LANES], uint32_t table,
     return isa::ResizeRecord::decode(bytes);
 }
 
-/// Whether all records of a table stay inside the map and weigh 0..256, and no reserved member is set.
+/// Whether a record stays inside the map and weighs 0..256, and no reserved member is set.
+inline bool resize_record_legal(const isa::ResizeRecord& r, uint32_t size) {
+    NPU_INLINE
+    return r.i0 >= 0 && r.i0 < (int32_t)size && r.i1 >= 0 && r.i1 < (int32_t)size && r.w1 >= 0 && r.w1 <= RESIZE_ONE &&
+           r.reserved == 0;
+}
+
+/// Whether all records of a table are legal.
 inline bool resize_table_legal(const int8_t sram[][LANES], uint32_t table, uint32_t count, uint32_t size) {
     bool legal = true;
     for (uint32_t k = 0; k < count; ++k) {
         NPU_PIPELINE
         NPU_TRIPCOUNT(1, 416)
-        const isa::ResizeRecord r = read_resize(sram, table, k);
-        legal = legal && r.i0 >= 0 && r.i0 < (int32_t)size && r.i1 >= 0 && r.i1 < (int32_t)size;
-        legal = legal && r.w1 >= 0 && r.w1 <= RESIZE_ONE && r.reserved == 0;
+        legal = legal && resize_record_legal(read_resize(sram, table, k), size);
     }
     return legal;
 }
@@ -42,7 +47,9 @@ inline void interpolate(const int8_t q[4][LANES], int32_t row_weight, int32_t co
     }
 }
 
-/// Executes a RESIZE instruction that has passed its check.
+/// Executes a RESIZE instruction that has passed its check. Records are checked once more where they are used: an
+/// output laid over its own tables (which the instruction set leaves undefined) must not lead addresses out of the
+/// memory.
 inline Status resize(const isa::Resize& i, int8_t sram[][LANES]) {
     if (!resize_table_legal(sram, i.row_table_addr, i.out_h, i.in_h))
         return refuse(Code::BAD_PARAMETER, Id::row_table_addr);
@@ -51,9 +58,11 @@ inline Status resize(const isa::Resize& i, int8_t sram[][LANES]) {
     for (uint32_t y = 0; y < i.out_h; ++y) {
         NPU_TRIPCOUNT(1, 416)
         const isa::ResizeRecord row = read_resize(sram, i.row_table_addr, y);
+        if (!resize_record_legal(row, i.in_h)) return refuse(Code::BAD_PARAMETER, Id::row_table_addr);
         for (uint32_t x = 0; x < i.out_w; ++x) {
             NPU_TRIPCOUNT(1, 416)
             const isa::ResizeRecord column = read_resize(sram, i.col_table_addr, x);
+            if (!resize_record_legal(column, i.in_w)) return refuse(Code::BAD_PARAMETER, Id::col_table_addr);
             for (uint32_t block = 0; block < i.blocks_out; ++block) {
                 NPU_PIPELINE
                 NPU_TRIPCOUNT(1, 64)

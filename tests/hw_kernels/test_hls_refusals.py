@@ -231,6 +231,16 @@ def test_illegal_parameters_are_refused(
     assert (outcome.code, outcome.field, outcome.instruction) == ("BAD_PARAMETER", field, 0)
 
 
+@pytest.mark.parametrize(("columns", "field"), [(1, "row_table_addr"), (2, "col_table_addr")])
+def test_a_resize_that_overwrites_its_own_tables_stays_inside(columns: int, field: str) -> None:
+    """The first pixel written turns the next record into coordinates far outside; they must not become an address."""
+    sram = np.zeros(SRAM, np.int8)
+    sram[:128] = 0x7F
+    change = {"out_addr": 8192, "out_w": columns}
+    outcome = execute("RESIZE", LEGAL["RESIZE"] | change, sram)
+    assert (outcome.code, outcome.field) == ("BAD_PARAMETER", field)
+
+
 def test_words_and_programs() -> None:
     reserved = bytearray(encode("COPY", **LEGAL["COPY"]))
     reserved[127] = 0x80
