@@ -12,6 +12,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.board_runtime import _native
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.host import HostOp
 
 TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32, "bool": TensorProto.BOOL}
 TYPES |= {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
@@ -72,11 +75,23 @@ def run_onnx(case: OpCase) -> list[np.ndarray]:
     return [np.asarray(array) for array in session.run(None, feeds)]
 
 
+def run_reference(case: OpCase) -> list[np.ndarray]:
+    """The float64 meaning in the operator's folder."""
+    names = ["" if array is None else f"x{i}" for i, array in enumerate(case.inputs)]
+    attrs = {k: v for k, v in case.attrs.items() if v is not None}
+    node = Node("node", case.op, names, [f"y{i}" for i in range(case.outputs)], attrs)
+    wide = [a.astype(np.float64) if a is not None and a.dtype.kind == "f" else a for a in case.inputs]
+    found = operator.registry()[case.op].reference(node, wide)
+    return [y.astype(np.float32) if y.dtype.kind == "f" else y for y in found]
+
+
 def check(case: OpCase, rtol: float = 2e-5, atol: float = 2e-6) -> None:
-    """C++ == ONNX Runtime: same types, same shapes, values within float rounding (integers exactly)."""
-    found, expected = run_native(case), run_onnx(case)
+    """C++ == ONNX Runtime == reference: same types, same shapes, values within float rounding (integers exactly)."""
+    expected = run_onnx(case)
+    found, meaning = run_native(case), run_reference(case) if isinstance(operator.find(case.op), HostOp) else []
     assert len(found) == len(expected)
-    for got, want in zip(found, expected, strict=True):
+    pairs = [*zip(found, expected, strict=True), *zip(meaning, expected, strict=bool(meaning))]
+    for got, want in pairs:
         assert got.dtype == want.dtype, (case.op, got.dtype, want.dtype)
         assert got.shape == want.shape, (case.op, got.shape, want.shape)
         if want.dtype == np.float32:

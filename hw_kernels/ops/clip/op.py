@@ -1,0 +1,28 @@
+"""Clip on the CPU partition: limits as attributes or as scalar inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp, optional
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Clip(HostOp):
+    """y = min(max(x, low), high)"""
+
+    names = ("Clip",)
+    onnx = ("Clip",)
+    cases = (
+        Case([(1, 3, 4, 5)], {"min": -0.5, "max": 0.7}),
+        Case([(2, 3)], {"max": 0.1}),
+    )
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        low = inputs[1] if optional(inputs, 1) is not None else node.attrs.get("min", -np.inf)
+        high = inputs[2] if optional(inputs, 2) is not None else node.attrs.get("max", np.inf)
+        return [np.minimum(np.maximum(inputs[0], low), high)]

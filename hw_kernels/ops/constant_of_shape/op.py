@@ -1,0 +1,23 @@
+"""ConstantOfShape on the CPU partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import register
+
+
+@register
+class ConstantOfShape(HostOp):
+    """one value everywhere"""
+
+    names = ("ConstantOfShape",)
+    onnx = ("ConstantOfShape",)
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        value = np.ravel(np.asarray(node.attrs.get("value", 0.0), np.float64))[0]
+        return [np.full([int(v) for v in np.ravel(inputs[0])], value)]

@@ -1,0 +1,30 @@
+"""DepthToSpace on the CPU partition, modes DCR and CRD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class DepthToSpace(HostOp):
+    """blocks of channels become blocks of pixels"""
+
+    names = ("DepthToSpace",)
+    onnx = ("DepthToSpace",)
+    cases = (
+        Case([(1, 12, 2, 3)], {"blocksize": 2}),
+        Case([(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"}),
+    )
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        n, c, h, w = inputs[0].shape
+        b = int(node.attrs["blocksize"])
+        if node.attrs.get("mode", "DCR") == "DCR":
+            blocks = inputs[0].reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+        else:
+            blocks = inputs[0].reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+        return [blocks.reshape(n, c // (b * b), h * b, w * b)]

@@ -1,0 +1,25 @@
+"""Div on the CPU partition, with broadcasting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import Binary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Div(Binary):
+    """y = a / b; integers truncate towards zero"""
+
+    names = ("Div",)
+    onnx = ("Div",)
+    cases = (Case([(2, 3, 4), (3, 1)]), Case([(1, 4), (1, 4)]))
+
+    def function(self, a: Any, b: Any, node: Node) -> Any:
+        if np.asarray(a).dtype.kind == "i":
+            return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.asarray(a).dtype)
+        return a / b

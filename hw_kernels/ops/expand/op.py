@@ -1,0 +1,23 @@
+"""Expand on the CPU partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp, integers
+from npuforge.hw_kernels.operator import register
+
+
+@register
+class Expand(HostOp):
+    """broadcasting to a shape"""
+
+    names = ("Expand",)
+    onnx = ("Expand",)
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        shape = tuple(integers(node, inputs, "shape", 1) or [])
+        return [inputs[0] * np.ones(shape, np.asarray(inputs[0]).dtype)]

@@ -1,0 +1,26 @@
+"""GatherElements on the CPU partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import register
+
+
+@register
+class GatherElements(HostOp):
+    """y[i][j] = x[index[i][j]][j] for axis 0, and so on"""
+
+    names = ("GatherElements",)
+    onnx = ("GatherElements",)
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        axis = int(node.attrs.get("axis", 0))
+        data, indices = inputs[0], np.asarray(inputs[1], np.int64)
+        grid: list[Any] = list(np.indices(indices.shape))
+        grid[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
+        return [data[tuple(grid)]]

@@ -1,0 +1,22 @@
+"""GatherND on the CPU partition (batch_dims 0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import register
+
+
+@register
+class GatherND(HostOp):
+    """the last axis of the indices addresses leading axes of the data"""
+
+    names = ("GatherND",)
+    onnx = ("GatherND",)
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        return [inputs[0][tuple(np.moveaxis(np.asarray(inputs[1], np.int64), -1, 0))]]

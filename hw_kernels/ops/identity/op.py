@@ -1,0 +1,21 @@
+"""Identity and Dropout (inference) on the CPU partition: a view."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Identity(HostOp):
+    """y = x"""
+
+    names = ("Identity", "Dropout")
+    onnx = ("Identity", "Dropout")
+    cases = (Case([(1, 3, 4)]),)
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        return [inputs[0]]

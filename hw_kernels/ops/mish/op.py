@@ -1,0 +1,21 @@
+"""Mish on the CPU partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Mish(Unary):
+    """y = x * tanh(ln(1 + exp(x)))"""
+
+    names = ("Mish",)
+    onnx = ("Mish",)
+    cases = (Case([(1, 3, 4, 5)]),)
+
+    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
+        return np.asarray(x * np.tanh(np.logaddexp(0.0, x)))

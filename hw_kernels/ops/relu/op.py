@@ -1,0 +1,21 @@
+"""Relu on the CPU partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Relu(Unary):
+    """y = max(x, 0)"""
+
+    names = ("Relu",)
+    onnx = ("Relu",)
+    cases = (Case([(1, 3, 4, 5)]),)
+
+    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
+        return np.asarray(np.maximum(x, 0.0))

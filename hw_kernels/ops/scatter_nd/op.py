@@ -1,0 +1,25 @@
+"""ScatterND on the CPU partition (reduction none)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import register
+
+
+@register
+class ScatterND(HostOp):
+    """a copy of the data with the addressed slices replaced, in order"""
+
+    names = ("ScatterND",)
+    onnx = ("ScatterND",)
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        result, indices = np.array(inputs[0]), np.asarray(inputs[1], np.int64)
+        for position in np.ndindex(*indices.shape[:-1]):
+            result[tuple(indices[position])] = inputs[2][position]
+        return [result]

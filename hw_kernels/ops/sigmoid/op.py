@@ -1,0 +1,22 @@
+"""Sigmoid on the CPU partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.activations import sigmoid
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Sigmoid(Unary):
+    """y = 1 / (1 + exp(-x))"""
+
+    names = ("Sigmoid",)
+    onnx = ("Sigmoid",)
+    cases = (Case([(1, 3, 4, 5)]),)
+
+    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
+        return np.asarray(sigmoid(x))

@@ -1,0 +1,21 @@
+"""Sign on the CPU partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Sign(Unary):
+    """y = -1, 0 or 1"""
+
+    names = ("Sign",)
+    onnx = ("Sign",)
+    cases = (Case([(1, 3, 4, 5)]),)
+
+    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
+        return np.asarray(np.sign(x))

@@ -1,0 +1,21 @@
+"""Tanh on the CPU partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Tanh(Unary):
+    """y = tanh(x)"""
+
+    names = ("Tanh",)
+    onnx = ("Tanh",)
+    cases = (Case([(1, 3, 4, 5)]),)
+
+    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
+        return np.asarray(np.tanh(x))

@@ -1,0 +1,26 @@
+"""TopK on the CPU partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp, integers
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class TopK(HostOp):
+    """the k largest (largest = 0: smallest) along `axis` and their positions, sorted, ties by position"""
+
+    names = ("TopK",)
+    onnx = ("TopK",)
+    cases = (Case([(2, 6)], {"k": 3}),)
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        axis, k = int(node.attrs.get("axis", -1)), (integers(node, inputs, "k", 1) or [0])[0]
+        key = -inputs[0] if node.attrs.get("largest", 1) else inputs[0]
+        order = np.take(np.argsort(key, axis, kind="stable"), range(k), axis)
+        return [np.take_along_axis(inputs[0], order, axis), order][: len(node.outputs)]
