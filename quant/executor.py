@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class ReferenceExecutor:
 
 def run_reference(node: Node, graph: Graph, values: Arrays) -> None:
     """One node through its operator's reference; adds its outputs to `values`."""
-    inputs = [graph.constants[t] if t in graph.constants else values[t] for t in node.inputs]
+    inputs: list[Any] = [graph.constants[t] if t in graph.constants else values[t] if t else None for t in node.inputs]
     for name, value in zip(node.outputs, operator.get(node).reference(node, inputs), strict=True):
         values[name] = value
 
