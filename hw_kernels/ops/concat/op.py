@@ -36,11 +36,11 @@ class Concat(Op):
     )
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
-        n, _, h, w = shapes[0]
-        return [(n, sum(s[1] for s in shapes), h, w)]
+        axis = int(node.attrs.get("axis", 1)) % len(shapes[0])  # the CPU partition joins along any
+        return [(*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])]
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        return [np.concatenate(inputs, axis=1)]
+        return [np.concatenate(inputs, axis=int(node.attrs.get("axis", 1)))]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         return np.concatenate(inputs, axis=3)
