@@ -24,6 +24,7 @@ class LayerPlan:
     layer: Layer
     program: LayerProgram
     work: Work
+    whole: bool = True  # all weights are in SRAM at once, whatever the cuts
     cut_outer: bool = True  # all bands of a cut, then the next cut
     depth: int = 2  # buffers of what streams; 1 where SRAM is too small for two: loads wait for the computation before
     early: int = 0  # layer (in the partition) at whose start the parameters are loaded
@@ -147,8 +148,7 @@ class Emitter:
         if plan.group is None or plan in self.params:
             return
         before, self.npu.layer = self.npu.layer, index
-        whole = len(plan.work.cuts) == 1
-        names = [name for name, _ in plan.sections if whole or name != "weight"]
+        names = [name for name, _ in plan.sections if plan.whole or name != "weight"]
         self.params[plan] = {}
         if names:
             arrays = dict(plan.sections)
@@ -159,20 +159,30 @@ class Emitter:
         self.npu.layer = before
 
     def _cut_weight(self, plan: LayerPlan, cut: Cut, slots: _Slots) -> Param:
+        """The weights of one cut: part of what is loaded, or loaded now."""
         assert plan.packed is not None and plan.group is not None
         size = plan.packed.cuts[cut.index].nbytes
+        start = sum(align(c.nbytes) for c in plan.packed.cuts[: cut.index])
+        if plan.whole:
+            return self.params[plan]["weight"].part(start, size, "weights")
         buffer, fill = slots.take(cut.index)
         if fill:
-            start = plan.offsets["weight"] + sum(align(c.nbytes) for c in plan.packed.cuts[: cut.index])
-            self.npu.load_bytes(Ref(plan.group, start), buffer, align(size, BLOCK_BYTES))
+            self.npu.load_bytes(Ref(plan.group, plan.offsets["weight"] + start), buffer, align(size, BLOCK_BYTES))
         return Param(buffer, 0, size)
 
     # ---- tiles -----------------------------------------------------------------------------------------------------
     def _map_in(self, place: Place, buffer: Buffer) -> Tile:
-        """The whole feature map of a place in the buffer of its storage."""
+        """The whole feature map of a place (one run of blocks) in the buffer of its storage."""
         storage = place.storage
+        assert len(place.runs) == 1, storage.name
         offset = place.first_block * BLOCK_BYTES
         return whole_map(buffer, storage.height, storage.width, place.map.blocks, offset, storage.blocks)
+
+    def _cut_of_map(self, place: Place, buffer: Buffer, cut: Cut) -> Tile:
+        """The blocks of one cut of a place, all rows."""
+        storage = place.storage
+        offset = place.storage_block(cut.first) * BLOCK_BYTES
+        return whole_map(buffer, storage.height, storage.width, cut.count, offset, storage.blocks)
 
     def _ensure_loaded(self, storage: Storage) -> None:
         """A partition input that is resident is loaded once, in a few bands, before its first consumer."""
@@ -237,7 +247,7 @@ class Emitter:
         def fetch(step: tuple[Cut, tuple[int, int]]) -> tuple[list[Tile | Image], dict[str, Param]]:
             cut, band = step
             p = dict(self.params.get(plan, {}))
-            if len(work.cuts) > 1 and plan.packed is not None and plan.packed.cuts:
+            if plan.packed is not None and plan.packed.cuts:
                 p["weight"] = self._cut_weight(plan, cut, weights)
             return [self._operand(plan, n, cut, band, slots) for n in range(len(layer.inputs))], p
 
@@ -250,17 +260,14 @@ class Emitter:
             if number + 1 < len(steps) and plan.depth > 1:
                 following = fetch(steps[number + 1])
             if resident:
-                y = self._map_in(place, self.sram[place.storage]).channel_blocks(cut.first, cut.count).band(low, high)
+                y = self._cut_of_map(place, self.sram[place.storage], cut).band(low, high)
             else:
                 buffer, _ = outputs.take(number)
                 width, pixel = place.storage.width, BLOCK_BYTES * cut.count
                 y = Tile(buffer, 0, high - low, width, cut.count, width * pixel, pixel, low, place.storage.height)
             plan.program(npu, work, x, y, p, cut)
             if place.storage in self.residency.pool:
-                npu.store(
-                    y,
-                    self._map_in(place, self.pool[place.storage]).channel_blocks(cut.first, cut.count).band(low, high),
-                )
+                npu.store(y, self._cut_of_map(place, self.pool[place.storage], cut).band(low, high))
             if number + 1 < len(steps) and plan.depth == 1:
                 following = fetch(steps[number + 1])
         self.traces[layer] = Trace(resident, len(npu.instructions) - 1)
@@ -303,8 +310,8 @@ def slot_sizes(plan: LayerPlan, result: LaneResult, residency: Residency) -> Slo
         output = align(rows * place.storage.width * max(cut.count for cut in work.cuts) * BLOCK_BYTES)
     common = common_bytes(plan)
     weights = [align(program.cut_bytes(work, cut.count)) for cut in work.cuts]
-    if len(work.cuts) == 1:
-        return SlotSizes(inputs, 0, output, common + weights[0], plan.depth)
+    if plan.whole:
+        return SlotSizes(inputs, 0, output, common + sum(weights), plan.depth)
     return SlotSizes(inputs, max(weights), output, common, plan.depth)
 
 

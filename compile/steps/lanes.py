@@ -7,7 +7,7 @@ inputs are views into one storage at whole blocks where that is legal, else copi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams, QGraph
 from npuforge.compile.steps.fold_image import ImageView, fold_convolution
 from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Place, Storage
+from npuforge.compile.steps.storages import PAIRS, Alias, Joined, PartitionState, assign
 from npuforge.hw_kernels.arch import LANES, Arch
 from npuforge.hw_kernels.dsl.tile import LaneMap
 from npuforge.hw_kernels.ops.channel_gather.program import permutation
@@ -24,73 +25,17 @@ from npuforge.hw_kernels.ops.space_to_depth.program import as_convolution
 from npuforge.hw_kernels.windows import Window as Attributes
 
 KEEPERS = ("MaxPool", "AveragePool", "Resize", "Affine")
-PAIRS = ("Add", "Sub", "Mul")
 
 
-@dataclass
-class _Alias:
-    """A tensor that is some channels of another: `lanes` of the root's map, one per channel."""
-
-    root: str
-    lanes: np.ndarray
-
-
-@dataclass
-class _Joined:
-    """A concat: its parts lie side by side in one storage. `position`: number of layers before it."""
-
-    output: str
-    parts: list[str]
-    position: int
-
-
-class _Partition:
+class _Partition(PartitionState):
     """Works through the nodes of one partition in order."""
-
-    def __init__(self, qgraph: QGraph, arch: Arch, index: int, places: dict[str, Place]) -> None:
-        self.qgraph, self.arch = qgraph, arch
-        self.graph = qgraph.graph
-        self.part = self.graph.partitions[index]
-        self.index = index
-        self.places = places
-        self.layers: list[Layer] = []
-        self.maps: dict[str, LaneMap] = {}  # roots only
-        self.sizes: dict[str, tuple[int, int]] = {}
-        self.aliases: dict[str, _Alias] = {}
-        self.images: dict[str, ImageView] = {}
-        self.joined: list[_Joined] = []
-        self.compact: dict[str, str] = {}  # tensor -> the tensor that holds it with a map of its own
-        self.moved_names: dict[str, str] = {}
-        self.made_shapes: dict[str, tuple[int, ...]] = {}  # of tensors that hold no tensor of the graph
-        self.shared: set[str] = set()  # inputs whose blocks hold other channels, perhaps
-        self.zeros: dict[str, np.ndarray] = {}
-        self.node_of = {n.name: n for n in self.graph.nodes}
-
-    # ---- tensors ---------------------------------------------------------------------------------------------------
-    def shape(self, tensor: str) -> tuple[int, ...]:
-        """ONNX shape, also of tensors made here."""
-        if tensor in self.made_shapes:
-            return self.made_shapes[tensor]
-        return self.graph.tensors[self.moved_names.get(tensor, tensor)].shape
-
-    def _new_root(self, tensor: str, lanes: LaneMap, size: tuple[int, int]) -> None:
-        self.maps[tensor], self.sizes[tensor] = lanes, size
 
     def _channels(self, tensor: str) -> int:
         return int(self.shape(tensor)[1])
 
-    def _view(self, tensor: str) -> tuple[str, int, LaneMap]:
-        """Root, first block and map of a tensor."""
-        alias = self.aliases.get(tensor)
-        if alias is None:
-            return tensor, 0, self.maps[tensor]
-        first = int(alias.lanes.min()) // LANES
-        blocks = int(alias.lanes.max()) // LANES + 1 - first
-        return alias.root, first, LaneMap(alias.lanes - first * LANES, blocks)
-
     def _is_clean(self, tensor: str) -> bool:
         """No lane of the tensor's blocks belongs to another channel."""
-        root, first, lanes = self._view(tensor)
+        root, first, lanes = self.view(tensor)
         if root == tensor:
             return tensor not in self.shared
         own = self.maps[root].lanes
@@ -135,7 +80,7 @@ class _Partition:
         size = (int(self.shape(output)[2]), int(self.shape(output)[3]))
         layer = Layer(node, params, inputs, output, size)
         self.layers.append(layer)
-        self._new_root(output, lanes, size)
+        self.new_root(output, lanes, size)
         return layer
 
     # ---- nodes -----------------------------------------------------------------------------------------------------
@@ -147,7 +92,7 @@ class _Partition:
             self._node(self.node_of[name])
         for tensor in self.part.outputs:
             self._output(tensor)
-        self._assign()
+        assign(self)
         layers = [y for y in self.layers if y.output in self.maps]
         return Lowered(self.index, layers, list(self.part.inputs), list(self.part.outputs))
 
@@ -161,11 +106,11 @@ class _Partition:
                 )
             self.images[tensor] = ImageView.whole(tensor, height, width, channels)
         elif known is not None:  # made by an earlier partition: its storage holds other tensors too, perhaps
-            self._new_root(tensor, known.map, (height, width))
+            self.new_root(tensor, known.map, (height, width))
             if not known.map.same(LaneMap.identity(channels)):
                 self.shared.add(tensor)
         else:
-            self._new_root(tensor, LaneMap.identity(channels), (height, width))
+            self.new_root(tensor, LaneMap.identity(channels), (height, width))
 
     def _output(self, tensor: str) -> None:
         """Border tensors must exist in lanes."""
@@ -186,7 +131,7 @@ class _Partition:
             self._separate(node)
         elif node.op in KEEPERS:
             x = self._usable(node.inputs[0])
-            self._emit(node, self._params(node), [x], node.outputs[0], self._view(x)[2])
+            self._emit(node, self._params(node), [x], node.outputs[0], self.view(x)[2])
         else:
             raise VerifyError(f"lanes: node {node.name}: operator {node.op} was placed on the NPU, but has no lowering")
 
@@ -196,8 +141,8 @@ class _Partition:
         first, second = (replace(node, attrs=attrs) for attrs in split_window(node))
         channels, width = self.shape(x)[1], self.shape(x)[3]
         self.made_shapes[made] = (1, int(channels), int(self.shape(node.outputs[0])[2]), int(width))
-        self._emit(replace(first, name=f"{node.name}#rows", outputs=[made]), MoveParams(), [x], made, self._view(x)[2])
-        self._emit(second, MoveParams(), [made], node.outputs[0], self._view(x)[2])
+        self._emit(replace(first, name=f"{node.name}#rows", outputs=[made]), MoveParams(), [x], made, self.view(x)[2])
+        self._emit(second, MoveParams(), [made], node.outputs[0], self.view(x)[2])
 
     def _params(self, node: Node) -> NodeParams:
         if node.name not in self.qgraph.params:
@@ -210,18 +155,18 @@ class _Partition:
         output = node.outputs[0]
         parts = [self._usable(t) for t in node.inputs]
         if len(parts) == 1:
-            root, first, lanes = self._view(parts[0])
-            self.aliases[output] = _Alias(root, lanes.lanes + first * LANES)
+            root, first, lanes = self.view(parts[0])
+            self.aliases[output] = Alias(root, lanes.lanes + first * LANES)
             return
         parts = [t if t not in self.aliases else self._compacted(t) for t in parts]
         joined, start = [], 0
         for part in parts:
             joined.append(self.maps[part].lanes + start * LANES)
             start += self.maps[part].blocks
-        self._new_root(
+        self.new_root(
             output, LaneMap(np.concatenate(joined), start), (int(self.shape(output)[2]), int(self.shape(output)[3]))
         )
-        self.joined.append(_Joined(output, parts, len(self.layers)))
+        self.joined.append(Joined(output, parts, len(self.layers)))
 
     def _gather(self, node: Node) -> None:
         x, output = node.inputs[0], node.outputs[0]
@@ -231,9 +176,9 @@ class _Partition:
             self.images[output] = self.images[x].gathered(indices)
             return
         x = self._in_lanes(x)
-        root, first, lanes = self._view(x)
+        root, first, lanes = self.view(x)
         if plain:
-            self.aliases[output] = _Alias(root, lanes.lanes[indices] + first * LANES)
+            self.aliases[output] = Alias(root, lanes.lanes[indices] + first * LANES)
             return
         zeros = self.qgraph.quant[output].zero_point
         moved, params = permutation(node.name, x, output, list(indices), self._channels(x), zeros, node.sources)
@@ -259,13 +204,13 @@ class _Partition:
             )
             size = (view.height // view.block, view.width // view.block)
             self.layers.append(Layer(node, MoveParams(), [view.image], key, size))
-            self._new_root(key, LaneMap.identity(lanes), size)
+            self.new_root(key, LaneMap.identity(lanes), size)
             if view.block == 1:
                 self.moved_names[key] = view.image
             else:
                 self.made_shapes[key] = (1, lanes, *size)
         name = f"{tensor}#inlanes"
-        self.aliases[name], self.moved_names[name] = _Alias(key, view.lanes), tensor
+        self.aliases[name], self.moved_names[name] = Alias(key, view.lanes), tensor
         return name
 
     def _convolution(self, node: Node) -> None:
@@ -276,7 +221,7 @@ class _Partition:
         outputs = params.weight.shape[0]
         if node.op == "Conv" and group == outputs == self._channels(x):
             x = self._usable(x)
-            self._emit(node, params, [x], output, self._view(x)[2]).macs = self._macs(node, params)
+            self._emit(node, params, [x], output, self.view(x)[2]).macs = self._macs(node, params)
             return
         lanes = LaneMap.identity(outputs)
         if node.op == "Conv" and x in self.images:
@@ -300,7 +245,7 @@ class _Partition:
     def _absorb_is_cheaper(self, node: Node, params: ConvParams, x: str, output: str) -> bool:
         """Reading a scattered input against moving it first: block products of the array."""
         outputs, kernel_h, kernel_w, _ = params.weight.shape
-        span = self._view(x)[2].blocks
+        span = self.view(x)[2].blocks
         dense = -(-self._channels(x) // LANES)
         out_pixels = int(self.shape(output)[2] * self.shape(output)[3])
         if node.op == "ConvTranspose":
@@ -310,101 +255,15 @@ class _Partition:
 
     def _pair(self, node: Node) -> None:
         a, output = self._usable(node.inputs[0]), node.outputs[0]
-        lanes = self._view(a)[2]
+        lanes = self.view(a)[2]
         b = node.inputs[1]
         if self._channels(b) == 1 != self._channels(a):
             b = self._in_lanes(b)
         else:
             b = self._usable(b)
-            if not self._view(b)[2].same(lanes):
+            if not self.view(b)[2].same(lanes):
                 b = self._compacted(b, lanes)
         self._emit(node, self._params(node), [a, b], output, lanes)
-
-    # ---- storages --------------------------------------------------------------------------------------------------
-    def _assign(self) -> None:
-        """Concats from the outermost inwards, then a storage for every root left."""
-        placed: dict[str, tuple[Storage, int]] = {}
-        fixed = {t for t in self.part.inputs if t in self.maps}
-        for tensor in fixed:
-            if tensor in self.places:
-                placed[tensor] = (self.places[tensor].storage, self.places[tensor].first_block)
-        produced = {y.output for y in self.layers} | {j.output for j in self.joined}
-        for join in reversed(self.joined):
-            if join.output not in placed:
-                height, width = self.sizes[join.output]
-                placed[join.output] = (Storage(join.output, height, width, self.maps[join.output].blocks), 0)
-            storage, block = placed[join.output]
-            copies: list[Layer] = []
-            for number, part in enumerate(join.parts):
-                if part in placed or part in fixed or part not in produced:
-                    name = f"{join.output}#part{number}"
-                    self.moved_names[name] = self.moved_names.get(part, part)
-                    producer = self.graph.producer(join.output)
-                    sources = producer.sources if producer else []
-                    node = Node(
-                        f"{producer.name if producer else join.output}#copy{number}",
-                        "Concat",
-                        [part],
-                        [name],
-                        {"axis": 1},
-                        sources=sources,
-                    )
-                    copies.append(Layer(node, MoveParams(), [part], name, self.sizes[part]))
-                    self._new_root(name, self.maps[part], self.sizes[part])
-                    placed[name] = (storage, block)
-                else:
-                    placed[part] = (storage, block)
-                block += self.maps[part].blocks
-            self.layers[join.position : join.position] = copies
-        shared = set(placed)  # with a concat or another partition
-        last_read = self._last_reads()
-        for tensor in fixed - set(placed):
-            placed[tensor] = self._own_storage(tensor)
-        for index, layer in enumerate(self.layers):
-            if layer.output not in placed:
-                operand = next(
-                    (t for t in layer.inputs if self._may_overwrite(layer, index, t, shared, last_read)), None
-                )
-                placed[layer.output] = placed[operand] if operand else self._own_storage(layer.output)
-        for tensor, lanes in self.maps.items():
-            self.places[tensor] = Place(placed[tensor][0], placed[tensor][1], lanes)
-        for tensor in self.aliases:
-            root, first, lanes = self._view(tensor)
-            base = self.places[root]
-            self.places[tensor] = Place(base.storage, base.first_block + first, lanes)
-
-    def _own_storage(self, tensor: str) -> tuple[Storage, int]:
-        height, width = self.sizes[tensor]
-        return Storage(tensor, height, width, self.maps[tensor].blocks), 0
-
-    def _last_reads(self) -> dict[str, int]:
-        """Last layer that reads a root, directly or through what is an alias of it or a concat of it."""
-        holders = {j.output: set(j.parts) for j in self.joined}
-        result: dict[str, int] = {}
-        for index, layer in enumerate(self.layers):
-            pending = [self._view(t)[0] for t in layer.inputs if t not in self.images]
-            while pending:
-                root = pending.pop()
-                result[root] = index
-                pending += holders.get(root, ())
-        return result
-
-    def _may_overwrite(
-        self, layer: Layer, index: int, operand: str, shared: set[str], last_read: dict[str, int]
-    ) -> bool:
-        """May the layer's output take the place of an operand? Pixel by pixel, nobody reads the operand later, nobody outside at all."""
-        border = {*self.part.inputs, *self.part.outputs}
-        outside = {self._view(t)[0] for t in border if t in self.maps or t in self.aliases}
-        return (
-            layer.node.op in (*PAIRS, "Affine")
-            and operand in self.maps
-            and operand not in shared
-            and operand not in outside
-            and layer.output not in outside
-            and last_read[operand] == index
-            and self.sizes[operand] == self.sizes[layer.output]
-            and self.maps[operand].same(self.maps[layer.output])
-        )
 
 
 def split_window(node: Node) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -452,7 +311,11 @@ def verify(result: LaneResult) -> None:
                     raise VerifyError(
                         f"lanes: node {layer.name}: tensor {tensor}: two channels in one lane, or a lane outside its blocks"
                     )
-                if not storage.tight and place.first_block + place.map.blocks > storage.blocks:
+                if sum(count for _, count in place.runs) != place.map.blocks:
+                    raise VerifyError(
+                        f"lanes: node {layer.name}: tensor {tensor}: its runs of blocks do not fit its map"
+                    )
+                if not storage.tight and place.end_block > storage.blocks:
                     raise VerifyError(
                         f"lanes: node {layer.name}: tensor {tensor} reaches outside storage {storage.name}"
                     )

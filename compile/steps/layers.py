@@ -9,7 +9,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import NodeParams, QGraph
-from npuforge.hw_kernels.arch import ADDRESS_ALIGNMENT, BLOCK_BYTES, Arch
+from npuforge.hw_kernels.arch import ADDRESS_ALIGNMENT, BLOCK_BYTES, LANES, Arch
 from npuforge.hw_kernels.dsl.tile import LaneMap, Window
 
 
@@ -46,11 +46,39 @@ class Storage:
 
 @dataclass
 class Place:
-    """Where a tensor lies: channel blocks of a storage, and its lanes counted from the first of them."""
+    """Where a tensor lies: channel blocks of a storage, and its lanes counted from the first of them.
+
+    `segments`, where given: the blocks are not one run but several, (first block in the storage, blocks) each; lanes count through them.
+    """
 
     storage: Storage
     first_block: int
     map: LaneMap
+    segments: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """The runs of blocks in the storage."""
+        return self.segments or ((self.first_block, self.map.blocks),)
+
+    @property
+    def end_block(self) -> int:
+        """The block after the last one."""
+        return max(first + count for first, count in self.runs)
+
+    def storage_block(self, block: int) -> int:
+        """Where block number `block` of the tensor lies in the storage."""
+        for first, count in self.runs:
+            if block < count:
+                return first + block
+            block -= count
+        raise IndexError(block)
+
+    @property
+    def lanes_from_first_block(self) -> np.ndarray:
+        """Lane of every channel counted from `first_block`, in the storage's own lanes."""
+        blocks = np.array([self.storage_block(b) for b in range(self.map.blocks)])
+        return (blocks[self.map.lanes // LANES] - self.first_block) * LANES + self.map.lanes % LANES
 
 
 @dataclass

@@ -134,8 +134,8 @@ def _trace(tiled: TileResult, memory: MemoryPlan, emitted: Emitted, layer: Layer
         "w": storage.width,
         "row_stride": storage.row_stride,
         "pixel_stride": storage.pixel_stride,
-        "lanes": [int(v) for v in place.map.lanes],
-        "lane_count": BLOCK_BYTES * place.map.blocks,
+        "lanes": [int(v) for v in place.lanes_from_first_block],
+        "lane_count": BLOCK_BYTES * (place.end_block - place.first_block),
         "after_instruction": base + trace.after,
     }
 

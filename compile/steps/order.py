@@ -26,10 +26,10 @@ def precedence(layers: Sequence[Layer], result: LaneResult) -> list[list[int]]:
     """For every layer the earlier ones that must stay before it."""
     touched: list[list[tuple[Storage, int, int, bool]]] = []
     for layer in layers:
-        own = []
+        own: list[tuple[Storage, int, int, bool]] = []
         for tensor, writes in [*((t, False) for t in layer.inputs), (layer.output, True)]:
             place = result.places[tensor]
-            own.append((place.storage, place.first_block, place.first_block + place.map.blocks, writes))
+            own += [(place.storage, first, first + count, writes) for first, count in place.runs]
         touched.append(own)
     before: list[list[int]] = []
     for j, mine in enumerate(touched):

@@ -6,7 +6,7 @@ goes to the pool and streams in bands, until all layers fit. If the SRAM plan th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,10 +76,17 @@ def even_bands(height: int, count: int) -> list[tuple[int, int]]:
     return [(low, min(low + rows, height)) for low in range(0, height, rows)]
 
 
-def even_cuts(blocks: int, count: int) -> list[Cut]:
-    """`blocks` channel blocks in at most `count` cuts."""
+def even_cuts(runs: Sequence[int], count: int) -> list[Cut]:
+    """Runs of channel blocks, so many blocks each, in about `count` cuts; no cut goes across runs."""
+    blocks = sum(runs)
     size = -(-blocks // max(1, min(count, blocks)))
-    return [Cut(i, first, min(size, blocks - first)) for i, first in enumerate(range(0, blocks, size))]
+    cuts: list[Cut] = []
+    start = 0
+    for run in runs:
+        for first in range(0, run, size):
+            cuts.append(Cut(len(cuts), start + first, min(size, run - first)))
+        start += run
+    return cuts
 
 
 def _steps(largest: int) -> Iterator[int]:
@@ -180,7 +187,9 @@ class _Planner:
     def _set(self, plan: LayerPlan, bands: int, cuts: int, depth: int = 2) -> None:
         plan.depth = depth
         plan.work.bands = even_bands(plan.work.out_size[0], bands)
-        plan.work.cuts = even_cuts(plan.work.out_blocks, cuts)
+        runs = [count for _, count in self.result.places[plan.layer.output].runs]
+        plan.work.cuts = even_cuts(runs, cuts)
+        plan.whole = cuts == 1
 
     def _need(self, index: int, residency: Residency, bands: int, cuts: int, depth: int = 2) -> int:
         """SRAM bytes of a layer besides resident storages."""
@@ -292,6 +301,8 @@ class _Planner:
     def _cut_outer(self, plan: LayerPlan, residency: Residency) -> bool:
         """Whether to go through all bands for each cut: weights once, streaming inputs once per cut; or the other way round."""
         work = plan.work
+        if plan.whole:
+            return False
         weights = plan.program.cut_bytes(work, work.out_blocks)
         streaming = 0
         for number, tensor in enumerate(plan.layer.inputs):

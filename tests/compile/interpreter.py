@@ -48,7 +48,7 @@ class Machine:
         return view[..., t["lanes"]].view(np.int8)
 
     def read_trace(self, trace: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """(channels int8 [H, W, C], pad lanes [H, W, n]) at a trace point."""
+        """(channels int8 [H, W, C], pad lanes [H, W, n] of the tensor's own blocks) at a trace point."""
         memory = self.sram if trace["space"] == "sram" else self.pool
         view = self._view(
             memory,
@@ -59,7 +59,8 @@ class Machine:
             trace["pixel_stride"],
             trace["lane_count"],
         )
-        pad = np.setdiff1d(np.arange(trace["lane_count"]), trace["lanes"])
+        own = np.flatnonzero(np.isin(np.arange(trace["lane_count"]) // 16, np.array(trace["lanes"]) // 16))
+        pad = np.setdiff1d(own, trace["lanes"])
         return view[..., trace["lanes"]].view(np.int8).copy(), view[..., pad].copy()
 
     def run(self, partition: Mapping[str, Any], hook: Callable[[int], None] = lambda index: None) -> None:

@@ -77,7 +77,12 @@ def test_shuffle_units(which: str | int) -> None:
         order = [i // 2 + 29 * (i % 2) for i in range(58)]
         tensor = net.add("ChannelGather", f"shuffled{unit}", [joined], indices=order)
     net.conv("end", tensor, 20, (3, 3), (2, 2))
-    check(net, "end", arch=arch_of(which))
+    compiled = check(net, "end", arch=arch_of(which))
+    places = compiled.tiled.lanes.places  # type: ignore[union-attr]
+    # Both halves of a shuffled concat are whole blocks side by side: 29 channels in 2 blocks; a part that feeds both lies in two runs.
+    assert [places[f"right{unit}"].map.blocks for unit in (1, 2)] == [2, 2]
+    assert [places[f"left{unit}"].map.blocks for unit in (1, 2)] == [2, 2]
+    assert any(len(p.runs) == 2 for p in places.values())
 
 
 @pytest.mark.parametrize("which", ARCHS)
