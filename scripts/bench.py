@@ -1,0 +1,152 @@
+"""Speed of a compiled network on a device, beside a float run of the same network: what `npuforge bench` prints. No typer in here.
+
+Both run in this process on the same input, in turns, so that a busy machine slows both; the figure is the ratio of the medians.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuforge.board_runtime.session import Session
+from npuforge.compile.ir.errors import UsageError
+from npuforge.scripts.build_folder import Build, open_build
+
+PEERS = ("onnxruntime",)
+ROUNDS = 10  # turns of each side
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one inference."""
+
+    median: float
+    fastest: float
+    percentile_90: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What `bench` found. `ratio`: device over peer, medians; at most 1.0 means that the device is as fast. None without a peer."""
+
+    model: str
+    device: str
+    threads: int
+    level: str
+    timing: Timing
+    peer: str | None = None
+    peer_timing: Timing | None = None
+    ratio: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """What a user reads."""
+        side = f"{self.device} ({self.level})" if self.level else self.device
+        found = [f"{self.model}, {self.threads} threads", _line(side, self.timing)]
+        if self.peer is not None and self.peer_timing is not None and self.ratio is not None:
+            found.append(_line(self.peer, self.peer_timing))
+            found.append(f"ratio {self.ratio:.2f} ({self.device} / {self.peer}, medians)")
+        return found
+
+
+def _line(name: str, t: Timing) -> str:
+    return f"{name:<22} median {t.median:7.2f} ms   fastest {t.fastest:7.2f} ms   90 % {t.percentile_90:7.2f} ms   {t.runs} runs"
+
+
+def bench(
+    folder: Path,
+    *,
+    device: str = "sim",
+    threads: int = 2,
+    runs: int = 100,
+    peer: str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> BenchResult:
+    """Times `runs` inferences of the build in `folder`, after warm-up; with `peer`, the same number of the float network in turns."""
+    if peer is not None and peer not in PEERS:
+        raise UsageError(f"--peer {peer}: expected one of {', '.join(PEERS)}")
+    if runs < 1 or threads < 1:
+        raise UsageError(f"--runs and --threads: expected at least 1, found {runs} and {threads}")
+    build = open_build(folder)
+    session = Session(build.bin, device=device, threads=threads)
+    feeds = random_feeds(session)
+    sides: list[Callable[[], object]] = [lambda: session.run(feeds)]
+    if peer is not None:
+        sides.append(onnxruntime_side(build, session, feeds, threads))
+    per_round = -(-runs // ROUNDS)
+    samples = [time_turns(side, 0, min(3, runs)) for side in sides]  # warm-up, not counted
+    samples = [[] for _ in sides]
+    for number in range(-(-runs // per_round)):
+        for kept, side in zip(samples, sides, strict=True):
+            kept += time_turns(side, 1, per_round)
+        if progress is not None:
+            progress("bench", min(runs, (number + 1) * per_round), runs)
+    timings = [summarise(kept) for kept in samples]
+    level = simulator_level() if device == "sim" else ""
+    if peer is None:
+        return BenchResult(session.name, device, threads, level, timings[0])
+    ratio = timings[0].median / timings[1].median
+    return BenchResult(session.name, device, threads, level, timings[0], peer, timings[1], ratio)
+
+
+def time_turns(side: Callable[[], object], settle: int, count: int) -> list[float]:
+    """Milliseconds of `count` calls, after `settle` calls that wake sleeping threads."""
+    for _ in range(settle):
+        side()
+    found = []
+    for _ in range(count):
+        start = time.perf_counter()
+        side()
+        found.append((time.perf_counter() - start) * 1e3)
+    return found
+
+
+def summarise(samples: list[float]) -> Timing:
+    """Median, fastest and 90th percentile."""
+    return Timing(float(np.median(samples)), min(samples), float(np.percentile(samples, 90)), len(samples))
+
+
+def random_feeds(session: Session) -> dict[str, np.ndarray]:
+    """Random input tensors as the ONNX network takes them; the values have no influence on speed."""
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for spec in session.inputs:
+        low, high = (0, 256) if spec.image else (-1, 2)
+        feeds[spec.name] = rng.uniform(low, high - 1, size=spec.shape).astype(np.float32)
+    return feeds
+
+
+def onnxruntime_side(
+    build: Build, session: Session, feeds: dict[str, np.ndarray], threads: int
+) -> Callable[[], object]:
+    """The build's float network in ONNX Runtime on as many threads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    model = onnxruntime.InferenceSession(str(build.reference), options, providers=["CPUExecutionProvider"])
+    names = {spec.name for spec in session.inputs}
+    wanted = {node.name for node in model.get_inputs()}
+    if names != wanted:
+        raise UsageError(
+            f"{build.reference}: expected the inputs {', '.join(sorted(names))}, found {', '.join(sorted(wanted))}"
+        )
+    return lambda: model.run(None, feeds)
+
+
+def simulator_level() -> str:
+    """The instruction set that the simulator uses here."""
+    import npuforge.board_runtime._native as native
+
+    return str(native.sim.best_level())
