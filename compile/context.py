@@ -7,12 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels.arch import Arch
 from npuforge.quant.statistics import Statistics
 
 Progress = Callable[[str, int, int], None]  # (what, done, total)
+
+
+CheckHead = Callable[
+    [Graph, Preprocess], None
+]  # raises UsageError where the record's head does not fit the network's outputs
+
+
+def no_check(graph: Graph, record: Preprocess) -> None:
+    """Accepts every head."""
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -34,6 +44,7 @@ class Options:
     alpha: float | None = None
     dump: Path | None = None
     progress: Progress = no_progress
+    check_head: CheckHead = no_check
 
 
 @dataclass

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from npuforge.compile.context import Context, Options
+from npuforge.compile.ir.errors import NpuforgeError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.ir.serialize import save
@@ -91,7 +92,12 @@ def run_steps(steps: tuple[Step, ...], state: Any, ctx: Context) -> Any:
         step.verify(state)
         ctx.seconds[step.name] = time.perf_counter() - start
         if ctx.options.dump is not None:
-            _dump(state, ctx.options.dump, f"{len(ctx.seconds):02d}-{step.name}")
+            try:
+                _dump(state, ctx.options.dump, f"{len(ctx.seconds):02d}-{step.name}")
+            except OSError as error:
+                raise NpuforgeError(
+                    f"{error.filename or ctx.options.dump}: cannot be written ({error.strerror}); choose another --dump-steps folder"
+                ) from error
         ctx.options.progress("compile", len(ctx.seconds), len(ALL_STEPS))
     return state
 

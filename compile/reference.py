@@ -86,11 +86,13 @@ class OnnxRunner:
         for name in self.inputs:
             if name not in feeds:
                 raise UsageError(f"input '{name}' is missing; the model's inputs: {', '.join(self.inputs)}")
-        values: dict[str, np.ndarray] = {name: np.asarray(feeds[name]) for name in self.inputs}
+        values: dict[str, np.ndarray] = {
+            name: _as_declared(np.asarray(feeds[name]), v) for name, v in self.inputs.items()
+        }
         pending = {t: sum(t in s.inputs for s in self._segments) for s in self._segments for t in s.inputs}
         for segment in self._segments:
             if segment.session is not None:
-                found = segment.session.run(segment.outputs, {t: values[t] for t in segment.inputs})
+                found = _run_session(segment.session, segment.outputs, {t: values[t] for t in segment.inputs})
             else:
                 assert segment.node is not None
                 found = self._custom(segment.node, values)
@@ -185,6 +187,27 @@ def _make_session(model: onnx.ModelProto, providers: Sequence[str], threads: int
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         raise ModelError(f"ONNX Runtime {onnxruntime.__version__} refuses the model: {first}") from error
+
+
+def _as_declared(array: np.ndarray, value: onnx.ValueInfoProto) -> np.ndarray:
+    """Real numbers in the precision that the model's input declares (half, double)."""
+    code = value.type.tensor_type.elem_type
+    if array.dtype.kind != "f" or code not in (
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.DOUBLE,
+    ):
+        return array
+    return array.astype(onnx.helper.tensor_dtype_to_np_dtype(code), copy=False)
+
+
+def _run_session(session: onnxruntime.InferenceSession, outputs: list[str], feeds: Feeds) -> list[np.ndarray]:
+    try:
+        found: list[np.ndarray] = session.run(outputs, feeds)
+    except Exception as error:  # its exceptions share no base class
+        first = (str(error).splitlines() or [""])[0]
+        raise ModelError(f"ONNX Runtime {onnxruntime.__version__} cannot run the model: {first}") from error
+    return found
 
 
 class FloatReference:

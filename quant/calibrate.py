@@ -35,6 +35,9 @@ def observed_tensors(graph: Graph, region: Region) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
+LARGEST = 1e12  # an activation beyond this comes from a broken network; squares and covariances would overflow
+
+
 def calibrate(
     graph: Graph,
     images: Iterable[Arrays | np.ndarray],
@@ -68,9 +71,13 @@ def calibrate(
             if known is None:
                 channels = values.shape[1] if values.ndim > 1 else values.size
                 known = statistics.tensors[name] = TensorStatistics.empty(channels, histograms)
-            if not (np.isfinite(values.min()) and np.isfinite(values.max())):
+            largest = max(abs(float(values.min())), abs(float(values.max())))
+            if not largest <= LARGEST:
+                what = f"values up to {largest:.3g}" if np.isfinite(largest) else "NaN or infinity"
+                writer = next((f"node '{n.name}' ({n.op}), " for n in graph.nodes if name in n.outputs), "")
                 raise CalibrationError(
-                    f"tensor {name}: NaN or infinity on calibration image {statistics.images}; check the preprocessing and the model's weights"
+                    f"{writer}tensor {name}: {what} on calibration image {statistics.images}; "
+                    "check the preprocessing and the model's weights"
                 )
             known.update(values, histogram_values)
             if statistics.images < samples:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import parse_preprocess
 from npuforge.compile.ir.quantization import QGraph
@@ -37,7 +37,12 @@ class Build:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """What `compile` wrote for the report."""
-        found: dict[str, Any] = json.loads((self.folder / SUMMARY).read_text(encoding="utf-8"))
+        path = self.folder / SUMMARY
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            found["model"]["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{path}: not a summary of `npuforge compile` ({error}); compile again") from error
         return found
 
     @cached_property
@@ -53,9 +58,17 @@ def open_build(folder: Path) -> Build:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         files = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise FormatError(f"{path}: not a build folder of `npuforge compile` ({reason})") from error
+        missing = [name for name in (BIN, QUANTISED, REFERENCE, SUMMARY) if name not in files]
+        if missing:
+            raise ValueError(f"it does not list {missing[0]}")
+        preprocess = parse_preprocess(manifest["preprocess"], str(path))
+    except OSError as error:
+        raise FormatError(
+            f"{path}: cannot be read ({error.strerror}); expected a folder that `npuforge compile` wrote"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+        what = f"key {error} is missing" if isinstance(error, KeyError) else error
+        raise FormatError(f"{path}: not a manifest of `npuforge compile` ({what}); compile again") from error
     for name, expected in files.items():
         file = folder / name
         if not file.is_file():
@@ -65,4 +78,4 @@ def open_build(folder: Path) -> Build:
             raise FormatError(
                 f"{file}: sha256 is {found[:16]}…, the manifest says {expected[:16]}…; the file was changed or is damaged, compile again"
             )
-    return Build(folder, manifest, parse_preprocess(manifest["preprocess"], str(path)))
+    return Build(folder, manifest, preprocess)

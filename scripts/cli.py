@@ -1,18 +1,28 @@
 """The `npuforge` command: one typer application, one file per sub-command, one place where errors become a line and an exit code.
 
-Exit codes: 0 ok, 1 error, 2 usage, 3 precision gate, 130 interrupted.
+Exit codes: 0 ok, 1 error, 2 usage, 3 precision gate, 130 interrupted (Ctrl-C), 143 terminated. `NPUFORGE_TRACEBACK=1` lets a fault of npuforge's
+own show its traceback. Nothing slow is imported before the signal handlers are in place.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from npuforge.compile.ir.errors import Interrupted, NpuforgeError
+
+if TYPE_CHECKING:
+    import typer
 
 # Order of the help page. Each module `npuforge.scripts.command_<name>` has `register(app)`.
 COMMANDS = (
@@ -28,10 +38,15 @@ COMMANDS = (
     "arch",
     "ops",
 )
+TRACEBACK = "NPUFORGE_TRACEBACK"  # environment variable
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_REPEAT_SECONDS = 2.0  # a second Ctrl-C this soon after the first must not break off the clean-up
 
 
 def build_app() -> typer.Typer:
     """The application with all sub-commands."""
+    import typer
+
     app = typer.Typer(
         name="npuforge",
         help="Compiles ONNX detection networks for FPGA and NPU boards, and runs them bit-exactly on a simulator.",
@@ -50,25 +65,99 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def _interrupt(signal_number: int, frame: FrameType | None) -> None:
-    raise Interrupted("interrupted by Ctrl-C; output files that were not finished are not there")
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM raise Interrupted inside the block."""
+    last = -_REPEAT_SECONDS
 
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _REPEAT_SECONDS:
+            return
+        last = now
+        raise Interrupted(number)
 
-def main() -> None:
-    """Entry point: runs the command line; a user's mistake is one line on standard error, never a traceback."""
-    signal.signal(signal.SIGINT, _interrupt)
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        build_app()()
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # what is wrong with an image is said in our own line
+    if not os.environ.get(TRACEBACK):
+        warnings.filterwarnings(
+            "ignore", category=RuntimeWarning
+        )  # numpy's, about values that the steps check and refuse
+    import typer
+    from typer.main import get_command
+
+    click_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    try:
+        code = get_command(build_app()).main(args=list(arguments), prog_name="npuforge", standalone_mode=False)
+    except click_error as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show(file=sys.stdout)
+            return 2
+        context = getattr(error, "ctx", None)
+        command = "npuforge" if context is None else context.command_path
+        message = " ".join(error.format_message().split())
+        _complain(f"{message.rstrip('.')}; see `{command} --help`")
+        return 2
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+
+
+def _fault(error: Exception) -> int:
+    """An error that nothing foresaw: one line with its place, the whole traceback only when asked for."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exc()
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    _complain(
+        f"a fault of npuforge ({type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {one_line(error) or 'no text'}); "
+        f"please report it with the command and the output under {TRACEBACK}=1"
+    )
+    return 1
+
+
+def _guarded(arguments: Sequence[str]) -> int:
+    try:
+        with _interruptible():
+            return _run(arguments)
+    except Interrupted as error:
+        number = error.args[0] if error.args else signal.SIGINT
+        reason = "interrupted by Ctrl-C" if number == signal.SIGINT else "terminated by a signal"
+        _complain(f"{reason}; files that were not finished have been removed, earlier output is unharmed")
+        return Interrupted.exit_code if number == signal.SIGINT else 128 + int(number)
     except NpuforgeError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _complain(one_line(error))
+        return error.exit_code
+    except BrokenPipeError:  # `npuforge ops | head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        print(f"error: {place}{error.strerror or one_line(error)}", file=sys.stderr)
-        sys.exit(1)
+        _complain((f"{error.filename}: " if error.filename else "") + (error.strerror or one_line(error)))
+        return 1
+    except RecursionError:
+        _complain("an input file is nested too deeply to be read; check the JSON, YAML or ONNX file given")
+        return 1
     except MemoryError:
-        print("error: out of memory; use fewer calibration images or a smaller --shape", file=sys.stderr)
-        sys.exit(1)
+        _complain("out of memory; use fewer calibration images or a smaller --shape")
+        return 1
+    except Exception as error:
+        return _fault(error)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: runs the command line; a user's mistake is one line on standard error, never a traceback."""
+    sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
 
 
 if __name__ == "__main__":

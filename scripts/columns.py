@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.image import Geometry, prepare
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.reference import FloatReference, NodesExecutor
+from npuforge.compile.steps.write_files import sha256
 from npuforge.quant.executor import Arrays, IntegerExecutor, dequantise
 from npuforge.scripts.build_folder import Build
 from npuforge.scripts.recording import load_recording
@@ -55,6 +58,12 @@ class FloatColumn:
         outputs = self._recording.outputs.get(image.path.name)
         if outputs is None:
             raise FormatError(f"{self.source}: holds no outputs of image {image.path.name}; record the same images")
+        recorded, actual = str(self._recording.image_sha256.get(image.path.name)), sha256(image.path)
+        if recorded != actual:
+            raise FormatError(
+                f"{self.source}: image {image.path.name} had sha256 {recorded[:16]}… when recorded, {image.path} has {actual[:16]}…; "
+                "record the same images"
+            )
         return outputs
 
 
@@ -91,10 +100,12 @@ class IntegerColumn:
 
 
 class DeviceColumn:
-    """The compiled network on a device."""
+    """The compiled network on a device. `expected_arch`: the arch JSON of the hardware at hand, ArchError for another one."""
 
-    def __init__(self, build: Build, device: str, threads: int = 2) -> None:
-        self.session = Session(build.bin, device=device, threads=threads)
+    def __init__(
+        self, build: Build, device: str, threads: int = 2, expected_arch: Mapping[str, Any] | None = None
+    ) -> None:
+        self.session = Session(build.bin, device=device, threads=threads, expected_arch=expected_arch)
         self._input = self.session.inputs[0].name
 
     def trace(self, image: Prepared) -> tuple[Arrays, list[TraceRecord]]:

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from npuforge.compile.ir.errors import GateError, NpuforgeError
+from npuforge.compile.ir.errors import GateError, NpuforgeError, UsageError
 from npuforge.compile.ir.image import list_images
 from npuforge.scripts.build_folder import Build, open_build
 from npuforge.scripts.command_run import check_device
-from npuforge.scripts.common import print_json, progress
+from npuforge.scripts.common import check_target, print_json, progress
 from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
 from npuforge.scripts.datasets import Dataset, load_dataset
 from npuforge.scripts.report.render import to_json, write_report
@@ -22,7 +22,10 @@ Count = Annotated[int, typer.Option("--count", help="Use the first N images by n
 def load_truth(build: Build, images: Path, truth: Path, first: int, count: int) -> Dataset:
     """The dataset in the model's classes, images first .. first+count by name (count 0: to the end)."""
     dataset = load_dataset(images, truth, build.preprocess.class_names).with_classes(build.preprocess.class_names)
-    return dataset.take(first, first + count if count else None)
+    taken = dataset.take(first, first + count if count else None)
+    if not taken.images:
+        raise UsageError(f"--first {first}: no image is left, {images} has {len(dataset.images)}")
+    return taken
 
 
 def _print(result: Comparison) -> None:
@@ -79,6 +82,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Compare float, integer graph and device. Example: npuforge compare build/ images/ --report report.html"""
         check_device(device)
+        if max_map_drop is not None and truth is None:
+            raise UsageError("--max-map-drop needs the true boxes: give them with --truth")
+        if report is not None:
+            check_target(report)
         opened = open_build(build)
         dataset = None if truth is None else load_truth(opened, images, truth, 0, count)
         files = list_images(images) if dataset is None else [entry.path for entry in dataset.images]

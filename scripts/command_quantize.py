@@ -9,8 +9,9 @@ import typer
 
 from npuforge.compile import pipeline
 from npuforge.compile.ir.serialize import save
+from npuforge.compile.steps.write_files import staging
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import print_json, progress, show_notices
+from npuforge.scripts.common import check_target, print_json, progress, show_notices
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
         json: m.Json = False,
     ) -> None:
         """Calibrate and quantise only. Example: npuforge quantize net.onnx --calib images/ -o net.npz"""
+        check_target(output)
         with progress(json) as show:
             options = m.make_options(
                 model,
@@ -49,7 +51,8 @@ def register(app: typer.Typer) -> None:
             )
             qgraph, ctx = pipeline.quantize(options)
         show_notices(ctx.notices)
-        save(qgraph, output)
+        with staging(output.parent) as folder:
+            save(qgraph, folder / output.name)
         if json:
             print_json({"mode": qgraph.mode, "layers": qgraph.notes, "images": len(options.calibration)})
         else:

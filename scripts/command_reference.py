@@ -11,9 +11,9 @@ from npuforge.compile import pipeline
 from npuforge.compile.ir.image import list_images
 from npuforge.compile.reference import FloatReference
 from npuforge.compile.steps.preprocessing import complete
-from npuforge.compile.steps.write_files import sha256
+from npuforge.compile.steps.write_files import sha256, staging
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import print_json, progress, show_notices
+from npuforge.scripts.common import check_target, print_json, progress, show_notices
 from npuforge.scripts.recording import record, save_recording
 
 
@@ -38,6 +38,7 @@ def register(app: typer.Typer) -> None:
         json: m.Json = False,
     ) -> None:
         """Record the float outputs. Example: npuforge reference record net.onnx images/ -o ref.npz"""
+        check_target(output)
         files = list_images(images)
         options = m.make_options(model, "nf-b4096", output, shapes=shape, preprocess=preprocess)
         record_of, notices = complete(pipeline.inspect(options), options.preprocess)
@@ -47,7 +48,8 @@ def register(app: typer.Typer) -> None:
             recording = record(
                 reference, sha256(model), files, record_of, sha256, lambda done, total: show("record", done, total)
             )
-        save_recording(recording, output)
+        with staging(output.parent) as folder:
+            save_recording(recording, folder / output.name)
         if json:
             print_json({"file": str(output), "provider": recording.provider, "images": len(files)})
         else:

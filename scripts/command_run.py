@@ -13,9 +13,10 @@ from npuforge.board_runtime.session import DEVICES
 from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.ir.image import list_images, load_image
 from npuforge.compile.steps.write_files import staging
+from npuforge.hw_kernels import arch as arches
 from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.columns import DeviceColumn, prepare_image
-from npuforge.scripts.common import print_json, progress
+from npuforge.scripts.common import check_target, print_json, progress
 from npuforge.scripts.draw import class_name, draw_detections, save_image
 
 
@@ -53,13 +54,23 @@ def register(app: typer.Typer) -> None:
         score: Annotated[float | None, typer.Option("--score", help="Score threshold", min=0.0, max=1.0)] = None,
         threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
         profile: Annotated[Path | None, typer.Option("--profile", help="Write a Chrome/Perfetto trace")] = None,
+        arch: Annotated[
+            str,
+            typer.Option(
+                "--arch", help="The hardware at hand (a name or a JSON file): refuse a network compiled for another"
+            ),
+        ] = "",
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Detect on images. Example: npuforge run build/ image.jpg --device sim --draw out/"""
         check_device(device)
+        for target in (tensors, profile):
+            if target is not None:
+                check_target(target)
+        expected_arch = arches.load(arch).to_json() if arch else None
         opened = open_build(build)
         files = list_images(image)
-        column = DeviceColumn(opened, device, threads)
+        column = DeviceColumn(opened, device, threads, expected_arch)
         record = opened.preprocess
         head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
         if head is None and draw is not None:

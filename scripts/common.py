@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import NpuforgeError, UsageError
 
 # progress(what, done, total)
 ProgressCallback = Callable[[str, int, int], None]
@@ -51,6 +53,20 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
+def check_target(path: Path) -> None:
+    """Refuses, before the work, a file to write that is a folder or whose folder cannot be made or written to."""
+    parent = next(p for p in path.absolute().parents if p.exists())
+    reason = ""
+    if path.is_dir():
+        reason = "is a folder; give the name of a file"
+    elif not parent.is_dir():
+        reason = f"cannot be written ({parent} is a file); choose another place"
+    elif not os.access(parent, os.W_OK | os.X_OK):
+        reason = f"cannot be written (no permission in {parent}); choose another place"
+    if reason:
+        raise NpuforgeError(f"{path}: {reason}")
+
+
 def parse_shapes(values: list[str]) -> dict[str, tuple[int, ...]]:
     """`name=1x3x416x416` (or `1x3x416x416` for a single input, key "") to a dictionary."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -61,7 +77,7 @@ def parse_shapes(values: list[str]) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = ()
         if not shape or min(shape) < 1:
-            raise UsageError(f"--shape {value}: expected NAME=1x3x416x416 with positive whole numbers")
+            raise UsageError(f"--shape '{value}': expected NAME=1x3x416x416 with positive whole numbers")
         shapes[name] = shape
     return shapes
 

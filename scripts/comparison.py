@@ -57,7 +57,12 @@ class OutputError:
     def add(self, reference: np.ndarray, found: np.ndarray) -> None:
         """One output of one image."""
         a, b = reference.astype(np.float64).ravel(), found.astype(np.float64).ravel()
-        if a.size == 0 or a.shape != b.shape:
+        unlike = a.shape != b.shape or not np.array_equal(a[~np.isfinite(a)], b[~np.isfinite(b)], equal_nan=True)
+        if unlike or not np.array_equal(np.isfinite(a), np.isfinite(b)):  # NaN must not slip through a gate
+            self.cosine, self.largest = min(self.cosine, 0.0), float("inf")
+            return
+        a, b = a[np.isfinite(a)], b[np.isfinite(b)]
+        if a.size == 0:
             return
         norm = float(np.linalg.norm(a) * np.linalg.norm(b))
         self.cosine = min(self.cosine, float(a @ b) / norm if norm else float(np.array_equal(a, b)))

@@ -186,12 +186,16 @@ def _read_coco_annotation(
     ):
         raise DatasetError(f"{where}: bbox must be [x, y, width, height] with a size of at least 0, found {box}")
     x, y, w, h = (float(v) for v in box)
-    area = float(annotation.get("area", w * h))
-    rows.setdefault(image_id, []).append(
-        (x, y, x + w, y + h, label_of[category], area, bool(annotation.get("iscrowd", 0)))
-    )
+    area, crowd = annotation.get("area", w * h), annotation.get("iscrowd", 0)
+    if isinstance(area, bool) or not isinstance(area, (int, float)) or not 0 <= area < np.inf:
+        raise DatasetError(f"{where}: area must be a number of at least 0, found {area!r}")
+    if crowd not in (0, 1):
+        raise DatasetError(f"{where}: iscrowd must be 0 or 1, found {crowd!r}")
+    rows.setdefault(image_id, []).append((x, y, x + w, y + h, label_of[category], float(area), bool(crowd)))
     keypoints = annotation.get("keypoints")
     if keypoints is not None:
+        if not isinstance(keypoints, list) or not all(isinstance(k, (int, float)) for k in keypoints):
+            raise DatasetError(f"{where}: keypoints must be a list of numbers, found {str(keypoints)[:60]}")
         if len(keypoints) % 3:
             raise DatasetError(f"{where}: keypoints must be triples x, y, visibility, found {len(keypoints)} numbers")
         points.setdefault(image_id, []).append(np.asarray(keypoints, dtype=np.float64).reshape(-1, 3))

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
+from npuforge.board_runtime.heads import Head
 from npuforge.compile.context import Options, Progress, no_progress
 from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import list_images
+from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import load_preprocess
 from npuforge.hw_kernels import arch as arches
 from npuforge.quant.quantize import MODES
@@ -46,6 +50,13 @@ def _known(option: str, value: str, legal: tuple[str, ...]) -> str:
     return value
 
 
+def check_head(graph: Graph, record: Preprocess) -> None:
+    """UsageError where the record's detection head does not fit the network's outputs: decodes outputs of the right shapes once."""
+    shapes = {name: graph.tensors[name].shape for name in graph.outputs}
+    if record.head.kind != "none" and all(d >= 0 for shape in shapes.values() for d in shape):
+        Head(record).detect({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+
+
 def make_options(
     model: Path,
     arch: str,
@@ -75,4 +86,5 @@ def make_options(
         alpha=alpha,
         dump=dump,
         progress=progress,
+        check_head=check_head,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,8 +81,22 @@ def load_recording(path: Path, model_sha256: str, preprocess: Preprocess) -> Rec
             for key, (image, tensor) in names.items():
                 outputs.setdefault(image, {})[tensor] = file[key]
         recording = Recording(**header, outputs=outputs)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise FormatError(f"{path}: not a reference recorded by `npuforge reference record` ({error})") from error
+    except FileNotFoundError as error:
+        raise FormatError(f"{path}: no such file; expected `auto` or what `npuforge reference record` wrote") from error
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        zlib.error,
+        zipfile.BadZipFile,
+    ) as error:
+        reason = "no .npz file" if "pickle" in str(error) else error
+        raise FormatError(
+            f"{path}: not a reference recorded by `npuforge reference record` ({reason}); record it again"
+        ) from error
     if recording.model_sha256 != model_sha256:
         raise FormatError(
             f"{path}: recorded from the model with sha256 {recording.model_sha256[:16]}…, this build comes from {model_sha256[:16]}…; "

@@ -55,7 +55,10 @@ class GateError(NpuforgeError):
     exit_code = 3
 
 
-class Interrupted(NpuforgeError):
-    """Ctrl-C: raised by the command line's signal handler, so that clean-up runs and nothing half-written stays."""
+class Interrupted(BaseException):
+    """Ctrl-C or SIGTERM: raised by the command line's signal handler, so that clean-up runs and nothing half-written stays.
+
+    Not an `Exception`, so that no `except Exception` around a library call swallows it.
+    """
 
     exit_code = 130

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -88,5 +89,15 @@ def load(path: Path) -> Any:
             arrays = {k: file[k] for k in file.files}
         tree = json.loads(arrays.pop("__json__").tobytes().decode())
         return _unpack(tree, arrays)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise FormatError(f"{path}: not a graph saved by npuforge ({error}); compile the model again") from error
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        zlib.error,
+        zipfile.BadZipFile,
+    ) as error:
+        reason = "no .npz file" if "pickle" in str(error) else error
+        raise FormatError(f"{path}: not a graph saved by npuforge ({reason}); compile the model again") from error

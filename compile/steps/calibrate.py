@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -25,17 +26,24 @@ def run(graph: Graph, ctx: Context) -> Graph:
     if not images:
         raise CalibrationError("no calibration images: give a folder of typical images with --calib")
 
+    current: list[Path] = []  # the image in work
+
     def feeds() -> Iterator[Arrays]:
         for path in images:
             pixels, tensor, _ = prepare(path, ctx.preprocess)
+            current[:] = [path]
             yield {graph.inputs[0]: network_input(graph, pixels, tensor)}
+            current.clear()
 
     histograms = ctx.options.calibrator != "minmax"
-    ctx.statistics = calibrate(
-        graph,
-        feeds(),
-        lambda tensors: GraphExecutor(graph, tensors).run,
-        histograms,
-        progress=lambda done: ctx.options.progress("calibrate", done, len(images)),
-    )
+    try:
+        ctx.statistics = calibrate(
+            graph,
+            feeds(),
+            lambda tensors: GraphExecutor(graph, tensors).run,
+            histograms,
+            progress=lambda done: ctx.options.progress("calibrate", done, len(images)),
+        )
+    except CalibrationError as error:
+        raise CalibrationError(f"{current[0]}: {error}" if current else str(error)) from error
     return graph

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir.errors import QuantisationError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.activations import collect_activations
 from npuforge.compile.steps.linear import lift_linear
@@ -67,7 +68,13 @@ def channel_affine(editor: Editor, node: Node) -> tuple[str, np.ndarray, np.ndar
         if any(p is None for p in parts):
             return None
         gamma, beta, mean, variance = (np.asarray(p, np.float64) for p in parts)
-        scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+        spread = variance + node.attrs.get("epsilon", 1e-5)
+        if not (all(np.isfinite(p).all() for p in (gamma, beta, mean, variance)) and (spread > 0).all()):
+            raise QuantisationError(
+                f"node '{node.name}' (BatchNormalization): NaN, infinity or a negative variance among its parameters; "
+                "check the training run or the export"
+            )
+        scale = gamma / np.sqrt(spread)
         return node.inputs[0], scale, beta - mean * scale
     if node.op == "Neg":
         return node.inputs[0], np.full(channels, -1.0), np.zeros(channels)

@@ -101,6 +101,8 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Shapes) -> None:
     del graph.input[:]
     graph.input.extend(real)
     names = [v.name for v in graph.input]
+    if "" in shapes and len(names) == 1:  # `--shape 1x3x320x320`
+        shapes = {names[0]: shapes[""]}
     for unknown in (n for n in shapes if n not in names):
         raise UsageError(
             f"--shape names the input '{unknown}', which the model does not have; its inputs: {', '.join(names)}"
@@ -118,26 +120,26 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Shapes) -> None:
         example = "x".join(str(d) if isinstance(d, int) else ("1" if i == 0 else "320") for i, d in enumerate(dims))
         if not value.type.tensor_type.HasField("shape") and given is None:
             raise UsageError(
-                f"input '{value.name}' has no shape in the file; give one, for example --shape {value.name}:1x3x320x320"
+                f"input '{value.name}' has no shape in the file; give one, for example --shape {value.name}=1x3x320x320"
             )
         if given is None:
             if any(isinstance(d, str) for d in dims):
                 raise UsageError(
                     f"input '{value.name}' has the dynamic shape {_show(dims)}; give a static one, "
-                    f"for example --shape {value.name}:{example}"
+                    f"for example --shape {value.name}={example}"
                 )
             continue
         given = tuple(int(d) for d in given)
         if any(d <= 0 for d in given):
-            raise UsageError(f"--shape {value.name}:{_show(list(given))} must have positive dimensions")
+            raise UsageError(f"--shape {value.name}={_show(list(given))} must have positive dimensions")
         if dims and len(given) != len(dims):
             raise UsageError(
-                f"--shape {value.name}:{_show(list(given))} has {len(given)} dimensions, the model's input has {len(dims)} ({_show(dims)})"
+                f"--shape {value.name}={_show(list(given))} has {len(given)} dimensions, the model's input has {len(dims)} ({_show(dims)})"
             )
         for axis, (wanted, found) in enumerate(zip(given, dims, strict=False)):
             if isinstance(found, int) and found != wanted:
                 raise UsageError(
-                    f"--shape {value.name}:{_show(list(given))} differs at dimension {axis}: the model fixes it at {found} ({_show(dims)})"
+                    f"--shape {value.name}={_show(list(given))} differs at dimension {axis}: the model fixes it at {found} ({_show(dims)})"
                 )
         del shape.dim[:]
         for size in given:

@@ -135,6 +135,8 @@ def check_model(path: str, model: onnx.ModelProto) -> None:
         from onnx import inliner
 
         model.CopyFrom(inliner.inline_local_functions(model))
+    if not model.graph.output:
+        raise ModelError(f"{path}: the graph has no output; export it again with its outputs named")
     open_outputs = [
         v.type.tensor_type
         for v in model.graph.output

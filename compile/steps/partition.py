@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from npuforge.compile.ir.errors import UnsupportedError
+import numpy as np
+
+from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, Partition
 from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
 from npuforge.hw_kernels import operator as operators
@@ -94,7 +96,7 @@ def partition(graph: Graph, arch: Any = None) -> Graph:
         node.reason = failed(node, graph) if id(node) in region else HEAD_REASON
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
-            _check_cpu(node)
+            _check_cpu(node, editor)
     levels = _fewest_levels(editor)
     if _leave_tail_to_cpu(editor, levels):
         levels = _fewest_levels(editor)
@@ -135,7 +137,14 @@ def cpu_operators() -> frozenset[str]:
     )
 
 
-def _check_cpu(node: Node) -> None:
+def _check_cpu(node: Node, editor: Editor) -> None:
+    for name in node.inputs:
+        value = editor.constant(name)
+        if value is not None and value.dtype.kind == "f" and np.isnan(value).any():
+            raise QuantisationError(
+                f"node '{node.name}' ({node.op}): its constant '{name}' holds NaN ({int(np.isnan(value).sum())} of {value.size}); "
+                "check the training run or the export"
+            )
     if node.op not in cpu_operators():
         raise UnsupportedError(
             f"node '{node.name}' ({node.op}) can run nowhere: NPU: {node.reason}; CPU: the runtime has no {node.op}; "

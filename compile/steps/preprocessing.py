@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuforge.compile.context import Context
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
+
+LARGEST_SIDE = 16384  # as for `width` and `height` of the record
 
 
 def complete(graph: Graph, record: Preprocess | None) -> tuple[Preprocess, list[str]]:
@@ -15,9 +17,26 @@ def complete(graph: Graph, record: Preprocess | None) -> tuple[Preprocess, list[
     name = graph.inputs[0]
     shape = graph.tensors[name].shape
     layout = graph.input_layout.get(name, "NCHW")
-    if len(shape) != 4:
-        return record or Preprocess(), []
+    if len(graph.inputs) != 1:
+        raise UnsupportedError(
+            f"the network has {len(graph.inputs)} inputs ({', '.join(graph.inputs)}), expected one that takes an image; "
+            "export the others as constants"
+        )
+    if len(shape) != 4 or graph.tensors[name].dtype != "float32":
+        raise UnsupportedError(
+            f"input {name} takes {graph.tensors[name].dtype} {list(shape)}, expected real numbers of an image, "
+            "[1, channels, height, width] or [1, height, width, channels]; export the network with such an input"
+        )
     height, width = shape[2:]
+    if shape[0] != 1:
+        raise UsageError(
+            f"input {name} has a batch of {shape[0]}, expected 1 (the device runs image by image); "
+            f"export with a dynamic batch and give --shape {name}=1x{'x'.join(str(d) for d in shape[1:])}"
+        )
+    if max(height, width) > LARGEST_SIDE:
+        raise UsageError(
+            f"input {name} is {width}x{height}, expected at most {LARGEST_SIDE} a side; give a smaller --shape"
+        )
     notices = []
     if record is None:
         record = Preprocess(width, height, std=[255.0] * 3, layout=layout)
@@ -39,4 +58,5 @@ def run(graph: Graph, ctx: Context) -> Graph:
     """The step."""
     ctx.preprocess, notices = complete(graph, ctx.options.preprocess)
     ctx.notices += notices
+    ctx.options.check_head(graph, ctx.preprocess)
     return graph

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,26 +35,48 @@ QUANTISED, SUMMARY, REFERENCE = (
 
 @contextmanager
 def staging(output: Path) -> Iterator[Path]:
-    """A temporary folder beside `output`; its files replace those in `output` when the block ends well, else nothing changes."""
-    created = not output.exists()
+    """A temporary folder in `output`; its files replace those in `output` when the block ends well, else nothing changes."""
+    created: list[Path] = []
     folder: Path | None = None
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        for missing in reversed([p for p in (output, *output.parents) if not p.exists()]):
+            missing.mkdir(exist_ok=True)
+            created.append(missing)
         folder = Path(tempfile.mkdtemp(prefix=".npuforge-", dir=output))
         yield folder
-        for file in sorted(
-            folder.iterdir(), key=lambda p: p.name == MANIFEST
-        ):  # the manifest last: it vouches for the others
-            file.replace(output / file.name)
+        _publish(folder, output)
     except OSError as error:
+        where = output if folder is None and output.exists() else _final(str(error.filename or output), folder, output)
         raise NpuforgeError(
-            f"{error.filename or output}: cannot be written ({error.strerror}); choose another -o"
+            f"{where}: cannot be written ({error.strerror or error}); choose another place with -o, or make room there"
         ) from error
+    except NpuforgeError as error:
+        raise type(error)(_final(str(error), folder, output)) from error
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-        if created and output.is_dir() and not any(output.iterdir()):
-            output.rmdir()
+        for path in reversed(created):
+            with contextlib.suppress(OSError):  # not empty: it holds the result
+                path.rmdir()
+
+
+def _final(text: str, folder: Path | None, output: Path) -> str:
+    """`text` with the names that files will have, instead of their temporary ones."""
+    return text if folder is None else text.replace(str(folder), str(output))
+
+
+def _publish(folder: Path, output: Path) -> None:
+    """Moves the files into place, the manifest last (it vouches for the others), undisturbed by Ctrl-C."""
+    files = sorted(folder.iterdir(), key=lambda p: p.name == MANIFEST)
+    for file in files:
+        if (output / file.name).is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a folder of that name is in the way", str(output / file.name))
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        for file in files:
+            file.replace(output / file.name)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def sha256(path: Path) -> str:

@@ -125,7 +125,7 @@ def dynamic(tmp_path, build, weights):
 
 
 def test_dynamic_shape_without_option(dynamic):
-    refused(UsageError, dynamic, "'x'", "Nx4xHxW", "--shape x:1x4x320x320")
+    refused(UsageError, dynamic, "'x'", "Nx4xHxW", "--shape x=1x4x320x320")
 
 
 def test_dynamic_shape_with_option(dynamic):
