@@ -74,7 +74,8 @@ def make_work(layer: Layer, result: LaneResult) -> Work:
         lanes = layer.fold.window.kernel_h * layer.fold.window.kernel_w * result.places[layer.inputs[0]].storage.tight
         maps[0] = LaneMap(np.arange(lanes), layer.fold.blocks)
         sizes[0] = (layer.fold.height, layer.fold.width)
-    return Work(layer.node, layer.params, maps, out.map, sizes, layer.out_size)
+    tight = result.places[layer.inputs[0]].storage.tight if layer.fold is None else 0
+    return Work(layer.node, layer.params, maps, out.map, sizes, layer.out_size, image_channels=tight)
 
 
 def place_sections(plan: LayerPlan) -> None:

@@ -17,10 +17,9 @@ from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Storage
 from npuforge.compile.steps.order import LayerTime, candidates
 from npuforge.compile.steps.plan_memory import Block, allocate
 from npuforge.hw_kernels.arch import Arch
-from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, program_of
-from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Image, Param, Tile, whole_map
-from npuforge.hw_kernels.timing import cost, schedule
+from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer
+from npuforge.hw_kernels.timing import schedule
 
 # A resident layer gets one band per so many cycles: the engines overlap across layers at band granularity.
 BAND_CYCLES = 1000
@@ -28,7 +27,6 @@ MAX_BANDS = 8
 COMFORTABLE_BANDS = 16  # of a streaming layer, while something else could be spilled instead
 PREFETCH_LAYERS = 6
 BUDGETS = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)
-BIG = 1 << 40
 
 
 @dataclass
@@ -119,34 +117,8 @@ class _Planner:
             for storage in {result.places[t].storage for t in layer.inputs}:
                 self.reads.setdefault(storage, []).append(index)
         self.needs: dict[tuple[object, ...], int] = {}
-        self.cycles = [self._cycles(plan) for plan in self.plans]
+        self.cycles = [plan.program.cost(plan.work, self.arch).cycles for plan in self.plans]
         self.weight = self._weights()
-
-    def _cycles(self, plan: LayerPlan) -> int:
-        """Engine cycles of the layer as one band."""
-        work = plan.work
-        work.bands, work.cuts = [(0, work.out_size[0])], [Cut(0, 0, work.out_blocks)]
-        npu = Npu()
-        scratch = Buffer("scratch", BIG, SRAM)
-        x: list[Tile | Image] = []
-        for number, tensor in enumerate(plan.layer.inputs):
-            storage = self.result.places[tensor].storage
-            if storage.tight and plan.layer.fold is None:
-                x.append(
-                    Image(
-                        Buffer("image", BIG, POOL), 0, storage.height, storage.width, storage.tight, storage.row_stride
-                    )
-                )
-            else:
-                x.append(whole_map(scratch, *work.in_sizes[number], work.in_maps[number].blocks))
-        p = {name: Param(scratch, 0, a.nbytes) for name, a in plan.program.pack(work).common.items()}
-        p["weight"] = Param(scratch, 0, plan.program.cut_bytes(work, work.out_blocks))
-        plan.program(npu, work, x, whole_map(scratch, *work.out_size, work.out_blocks), p, work.cuts[0])
-        total = 0
-        work.cache["engine"] = npu.instructions[0].engine
-        for instr in npu.instructions:
-            total += cost(instr.name, {k: v for k, v in instr.fields.items() if isinstance(v, int)}, self.arch).cycles
-        return total
 
     def _weights(self) -> list[int]:
         """Cycles that count for a layer's bands: its own, or those of a neighbour in the data flow that could run beside it."""
@@ -163,7 +135,9 @@ class _Planner:
     def times(self) -> list[LayerTime]:
         """For choosing an order."""
         return [
-            LayerTime(plan.work.cache["engine"], cycles, cycles // max(1, min(MAX_BANDS, plan.work.out_size[0])))
+            LayerTime(
+                plan.program.whole(plan.work)[0].engine, cycles, cycles // max(1, min(MAX_BANDS, plan.work.out_size[0]))
+            )
             for plan, cycles in zip(self.plans, self.cycles, strict=True)
         ]
 

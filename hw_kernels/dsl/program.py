@@ -14,10 +14,13 @@ import numpy as np
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import EltwiseParams, NodeParams, OutputStage
-from npuforge.hw_kernels.arch import LANES
-from npuforge.hw_kernels.dsl.npu import TABLE_BYTES, Npu, StageSpec
-from npuforge.hw_kernels.dsl.tile import Image, LaneMap, Param, Tile
+from npuforge.hw_kernels.arch import LANES, Arch
+from npuforge.hw_kernels.dsl.npu import TABLE_BYTES, Instr, Npu, StageSpec
+from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Image, LaneMap, Param, Tile, whole_map
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE
+from npuforge.hw_kernels.timing import Cost, cost
+
+_SCRATCH = 1 << 40  # bytes of a buffer that is only counted with
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Work:
     out_size: tuple[int, int]
     bands: list[tuple[int, int]] = field(default_factory=list)  # output rows low..high of each
     cuts: list[Cut] = field(default_factory=list)
+    image_channels: int = 0  # not 0: operand 0 is a tight image of so many channels
     cache: dict[str, Any] = field(default_factory=dict)  # for the program's own use
 
     @property
@@ -79,6 +83,31 @@ class LayerProgram:
     def macs(self, work: Work) -> int:
         """Multiply-accumulates of the logical operator (no padding lanes, no skipped taps)."""
         return 0
+
+    def whole(self, work: Work) -> list[Instr]:
+        """The instructions of the whole layer as one band and one cut, on scratch buffers: what its cost is counted on."""
+        scratch, image = Buffer("scratch", _SCRATCH, SRAM), Buffer("image", _SCRATCH, POOL)
+        saved = work.bands, work.cuts
+        work.bands, work.cuts = [(0, work.out_size[0])], [Cut(0, 0, work.out_blocks)]
+        x: list[Tile | Image] = [
+            Image(image, 0, *size, work.image_channels, size[1] * work.image_channels)
+            if work.image_channels and number == 0
+            else whole_map(scratch, *size, lanes.blocks)
+            for number, (size, lanes) in enumerate(zip(work.in_sizes, work.in_maps, strict=True))
+        ]
+        p = {name: Param(scratch, 0, array.nbytes) for name, array in self.pack(work).common.items()}
+        p["weight"] = Param(scratch, 0, self.cut_bytes(work, work.out_blocks))
+        npu = Npu()
+        self(npu, work, x, whole_map(scratch, *work.out_size, work.out_blocks), p, work.cuts[0])
+        work.bands, work.cuts = saved
+        return npu.instructions
+
+    def cost(self, work: Work, arch: Arch) -> Cost:
+        """Cycles of the layer's own engine, DDR traffic of folded images, multiply-accumulates, without loads and stores of operands."""
+        parts = [
+            cost(i.name, {k: v for k, v in i.fields.items() if isinstance(v, int)}, arch) for i in self.whole(work)
+        ]
+        return Cost(*(sum(getattr(part, key) for part in parts) for key in ("cycles", "beats", "ddr_bytes", "macs")))
 
     def __call__(self, npu: Npu, work: Work, x: list[Tile | Image], y: Tile, p: dict[str, Param], cut: Cut) -> None:
         """Emit the instructions of one band and cut. x: the rows held of each operand; y: the band's output; p: parameters in SRAM,

@@ -17,6 +17,7 @@ class Add(TwoOperands):
 
     names = ("Add",)
     program = ADD
+    cost = ADD.cost
     onnx = ("Add",)
     cases = (
         Case([(1, 16, 5, 5), (1, 16, 5, 5)]),

@@ -26,6 +26,7 @@ class Affine(Op):
 
     names = ("Affine",)
     program = AFFINE
+    cost = AFFINE.cost
     onnx = (
         *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "Mish", "HardSwish", "HardSigmoid"),
         *("BatchNormalization", "Add", "Sub", "Mul", "Div", "com.example::CustomGELU"),

@@ -57,6 +57,7 @@ class AveragePool(Op):
 
     names = ("AveragePool",)
     program = AVERAGE_POOL
+    cost = AVERAGE_POOL.cost
     onnx = ("AveragePool", "GlobalAveragePool", "ReduceMean")
     constraints = (
         c.feature_maps,

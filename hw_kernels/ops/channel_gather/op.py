@@ -23,6 +23,7 @@ class ChannelGather(Op):
 
     names = ("ChannelGather",)
     program = CHANNEL_GATHER
+    cost = CHANNEL_GATHER.cost
     onnx = ("Slice", "Split", "Gather", "Reshape", "Transpose", "Pad")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, indices_in_range, c.no_activation)

@@ -27,6 +27,7 @@ class Concat(Op):
 
     names = ("Concat",)
     program = CONCAT
+    cost = CONCAT.cost
     onnx = ("Concat",)
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, along_channels, computed_inputs, c.no_activation)

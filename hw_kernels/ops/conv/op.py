@@ -32,6 +32,7 @@ class Conv(Op):
 
     names = ("Conv",)
     program = CONV
+    cost = CONV.cost
     onnx = ("Conv",)
     constraints = (c.feature_maps, c.map_sizes, c.constant_weights, c.window_sizes, c.known_activation, groups_divide)
     cases = (

@@ -56,6 +56,7 @@ class ConvTranspose(Op):
 
     names = ("ConvTranspose",)
     program = CONV_TRANSPOSE
+    cost = CONV_TRANSPOSE.cost
     onnx = ("ConvTranspose",)
     constraints = (c.feature_maps, c.map_sizes, c.constant_weights, c.window_sizes, c.known_activation, groups_divide)
     cases = (

@@ -18,6 +18,7 @@ class MaxPool(Op):
 
     names = ("MaxPool",)
     program = MAX_POOL
+    cost = MAX_POOL.cost
     onnx = ("MaxPool", "GlobalMaxPool")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, c.window_sizes, c.no_activation)

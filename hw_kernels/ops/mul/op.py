@@ -17,6 +17,7 @@ class Mul(TwoOperands):
 
     names = ("Mul",)
     program = MUL
+    cost = MUL.cost
     onnx = ("Mul",)
     cases = (
         Case([(1, 16, 5, 5), (1, 16, 5, 5)]),

@@ -100,6 +100,7 @@ class Resize(Op):
 
     names = ("Resize",)
     program = RESIZE
+    cost = RESIZE.cost
     onnx = ("Resize", "Upsample")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, known_modes, c.no_activation)

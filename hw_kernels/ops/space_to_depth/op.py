@@ -30,6 +30,7 @@ class SpaceToDepth(Op):
 
     names = ("SpaceToDepth",)
     program = SPACE_TO_DEPTH
+    cost = SPACE_TO_DEPTH.cost
     onnx = ("SpaceToDepth", "Slice")
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, block_divides, c.no_activation)

@@ -17,6 +17,7 @@ class Sub(TwoOperands):
 
     names = ("Sub",)
     program = SUB
+    cost = SUB.cost
     onnx = ("Sub",)
     cases = (
         Case([(1, 16, 5, 5), (1, 16, 5, 5)]),
