@@ -57,6 +57,12 @@ class CompiledProgram:
         return {"meta": self.meta, "pool": self.pool, "performance": self.performance}
 
 
+def _plans(tiled: TileResult, memory: MemoryPlan) -> dict[str, Any]:
+    """The `pool` section: the DDR plan, and for pictures the SRAM plan of every NPU partition (times: instructions)."""
+    sram = [part["sram"] for part in tiled.to_json()["partitions"]]
+    return {**memory.to_json(), "sram_bytes": tiled.lanes.arch.sram_bytes, "sram": sram}
+
+
 def _parameter_sections(tiled: TileResult) -> list[tuple[str, binfile.Dtype, bytes]]:
     result = []
     for emitted in tiled.partitions:
@@ -120,7 +126,7 @@ def run(tiled: TileResult, memory: MemoryPlan, preprocess: Preprocess) -> Compil
         "performance": {k: v for k, v in figures.items() if k != "layers"},
     }
     return CompiledProgram(
-        graph.name, arch, meta, sections, b"".join(words), memory.to_json(), figures, tiled, memory, offsets
+        graph.name, arch, meta, sections, b"".join(words), _plans(tiled, memory), figures, tiled, memory, offsets
     )
 
 

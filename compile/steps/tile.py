@@ -1,31 +1,24 @@
-"""Step `tile`: what stays in SRAM, row bands, weight cuts, prefetch; then the symbolic program (`emit.py`) and its SRAM plan.
-
-Everything is resident at first. Where a layer would need more SRAM than there is, the storage whose spilling costs least traffic for the room it gives
-goes to the pool and streams in bands, until all layers fit. If the SRAM plan then does not fit (fragmentation), all is repeated with a smaller budget.
+"""Step `tile`: layers in a good order (`order.py`), what stays in SRAM, row bands and weight cuts (`plan_layers.py`), the symbolic program
+(`emit.py`) and its SRAM addresses. If no addresses are found for all buffers, everything is repeated with a smaller share of the SRAM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npuforge.compile.ir.errors import ArchError, VerifyError
 from npuforge.compile.steps import tokens
-from npuforge.compile.steps.emit import Emitted, Emitter, LayerPlan, Residency, make_work, place_sections, slot_sizes
-from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Storage
-from npuforge.compile.steps.order import LayerTime, candidates
+from npuforge.compile.steps.emit import Emitted, Emitter, place_sections
+from npuforge.compile.steps.layers import LaneResult, Lowered, Storage
+from npuforge.compile.steps.order import candidates
+from npuforge.compile.steps.plan_layers import Planner
 from npuforge.compile.steps.plan_memory import Block, allocate
 from npuforge.hw_kernels.arch import Arch
-from npuforge.hw_kernels.dsl.program import Cut, program_of
 from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer
 from npuforge.hw_kernels.timing import schedule
 
-# A resident layer gets one band per so many cycles: the engines overlap across layers at band granularity.
-BAND_CYCLES = 1000
-MAX_BANDS = 8
-COMFORTABLE_BANDS = 16  # of a streaming layer, while something else could be spilled instead
-PREFETCH_LAYERS = 6
+# Shares of the SRAM that layers may use: less where addresses for all buffers cannot be found (fragmentation).
 BUDGETS = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)
 
 
@@ -67,228 +60,6 @@ class TileResult:
         }
 
 
-def even_bands(height: int, count: int) -> list[tuple[int, int]]:
-    """`height` rows in `count` bands, as equal as can be."""
-    count = max(1, min(count, height))
-    rows = -(-height // count)
-    return [(low, min(low + rows, height)) for low in range(0, height, rows)]
-
-
-def even_cuts(runs: Sequence[int], count: int) -> list[Cut]:
-    """Runs of channel blocks, so many blocks each, in about `count` cuts; no cut goes across runs."""
-    blocks = sum(runs)
-    size = -(-blocks // max(1, min(count, blocks)))
-    cuts: list[Cut] = []
-    start = 0
-    for run in runs:
-        for first in range(0, run, size):
-            cuts.append(Cut(len(cuts), start + first, min(size, run - first)))
-        start += run
-    return cuts
-
-
-def _steps(largest: int) -> Iterator[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, ... up to `largest`, and `largest`."""
-    value = 1
-    while value < largest:
-        yield value
-        if value > 1 and value * 3 // 2 < largest:
-            yield value * 3 // 2
-        value *= 2
-    yield largest
-
-
-class _Planner:
-    """Decisions for one partition."""
-
-    def __init__(self, lowered: Lowered, result: LaneResult, outside: set[Storage]) -> None:
-        self.lowered, self.result, self.arch = lowered, result, result.arch
-        self.outside = outside  # storages that other partitions or the application read
-        self.plans = [LayerPlan(y, program_of(y.node), make_work(y, result)) for y in lowered.layers]
-        self.inputs = {result.places[t].storage for t in lowered.inputs}
-        self.first: dict[Storage, int] = {}
-        self.last: dict[Storage, int] = {}
-        self.reads: dict[Storage, list[int]] = {}
-        for index, layer in enumerate(lowered.layers):
-            for tensor in (*layer.inputs, layer.output):
-                storage = result.places[tensor].storage
-                self.first.setdefault(storage, index)
-                self.last[storage] = index
-            for storage in {result.places[t].storage for t in layer.inputs}:
-                self.reads.setdefault(storage, []).append(index)
-        self.needs: dict[tuple[object, ...], int] = {}
-        self.cycles = [plan.program.cost(plan.work, self.arch).cycles for plan in self.plans]
-        self.weight = self._weights()
-
-    def _weights(self) -> list[int]:
-        """Cycles that count for a layer's bands: its own, or those of a neighbour in the data flow that could run beside it."""
-        producers = {plan.layer.output: k for k, plan in enumerate(self.plans)}
-        weight = list(self.cycles)
-        for k, plan in enumerate(self.plans):
-            for tensor in plan.layer.inputs:
-                if tensor in producers:
-                    other = producers[tensor]
-                    weight[k] = max(weight[k], self.cycles[other])
-                    weight[other] = max(weight[other], self.cycles[k])
-        return weight
-
-    def times(self) -> list[LayerTime]:
-        """For choosing an order."""
-        return [
-            LayerTime(
-                plan.program.whole(plan.work)[0].engine, cycles, cycles // max(1, min(MAX_BANDS, plan.work.out_size[0]))
-            )
-            for plan, cycles in zip(self.plans, self.cycles, strict=True)
-        ]
-
-    # ---- residency -------------------------------------------------------------------------------------------------
-    def start(self) -> Residency:
-        """Everything resident that some layer reads from SRAM again; border tensors also in the pool."""
-        residency = Residency()
-        for storage in self.first:
-            border = storage in self.outside
-            if border:
-                residency.pool.add(storage)
-            if storage.tight:
-                continue
-            readers = len(self.reads.get(storage, []))
-            if (border and storage in self.inputs and readers <= 1) or readers == 0:
-                residency.pool.add(storage)
-                continue
-            residency.sram.add(storage)
-        return residency
-
-    def _set(self, plan: LayerPlan, bands: int, cuts: int, depth: int = 2) -> None:
-        plan.depth = depth
-        plan.work.bands = even_bands(plan.work.out_size[0], bands)
-        runs = [count for _, count in self.result.places[plan.layer.output].runs]
-        plan.work.cuts = even_cuts(runs, cuts)
-        plan.whole = cuts == 1
-
-    def _need(self, index: int, residency: Residency, bands: int, cuts: int, depth: int = 2) -> int:
-        """SRAM bytes of a layer besides resident storages."""
-        plan = self.plans[index]
-        flags = tuple(self.result.places[t].storage in residency.sram for t in (*plan.layer.inputs, plan.layer.output))
-        key = (index, flags, bands, cuts, depth)
-        if key not in self.needs:
-            self._set(plan, bands, cuts, depth)
-            self.needs[key] = slot_sizes(plan, self.result, residency).total
-        return self.needs[key]
-
-    def _streams(self, index: int, residency: Residency) -> bool:
-        layer = self.plans[index].layer
-        storages = [self.result.places[t].storage for t in (*layer.inputs, layer.output)]
-        return any(s not in residency.sram for s in storages)
-
-    def _small_need(self, index: int, residency: Residency, least: bool) -> int:
-        """What a layer needs if it is cut finely (`least`: as finely as possible)."""
-        plan = self.plans[index]
-        height, blocks = plan.work.out_size[0], plan.work.out_blocks
-        bands = height if least else min(height, COMFORTABLE_BANDS)
-        bands = bands if self._streams(index, residency) else 1
-        cuts, depth = (blocks, 1) if least else (min(blocks, 8), 2)
-        return min(self._need(index, residency, bands, 1, depth), self._need(index, residency, bands, cuts, depth))
-
-    def _alive(self, index: int, residency: Residency) -> int:
-        return sum(s.size for s in residency.sram if self.first[s] <= index <= self.last[s])
-
-    def fit(self, budget: int) -> Residency:
-        """Spills until every layer fits into `budget` bytes."""
-        residency = self.start()
-        count = len(self.plans)
-        while True:
-            excess = [self._alive(k, residency) + self._small_need(k, residency, False) - budget for k in range(count)]
-            if max(excess, default=0) <= 0:
-                return residency
-            worst = max(range(count), key=lambda k: excess[k])
-            candidates = [s for s in residency.sram if self.first[s] <= worst <= self.last[s]]
-            if not candidates:
-                least = self._small_need(worst, residency, True)
-                over = [
-                    k for k in range(count) if self._alive(k, residency) + self._small_need(k, residency, True) > budget
-                ]
-                if over:
-                    name = self.plans[over[0]].layer.name
-                    raise ArchError(
-                        f"arch {self.arch.name}: node {name} needs at least {least} bytes of SRAM, sram_bytes is {self.arch.sram_bytes}; "
-                        "choose an arch with more SRAM or a smaller input"
-                    )
-                if all(
-                    e <= 0 or not any(self.first[s] <= k <= self.last[s] for s in residency.sram)
-                    for k, e in enumerate(excess)
-                ):
-                    return residency
-                remaining = [
-                    k
-                    for k in range(count)
-                    if excess[k] > 0 and any(self.first[s] <= k <= self.last[s] for s in residency.sram)
-                ]
-                worst = max(remaining, key=lambda k: excess[k])
-                candidates = [s for s in residency.sram if self.first[s] <= worst <= self.last[s]]
-            residency.sram.discard(min(candidates, key=lambda s: self._spill_cost(s, excess)))
-            for storage in self.first:
-                if storage not in residency.sram:
-                    residency.pool.add(storage)
-
-    def _spill_cost(self, storage: Storage, excess: list[int]) -> tuple[float, int, str]:
-        """DDR bytes per byte of relief."""
-        relief = sum(
-            min(storage.size, e)
-            for k, e in enumerate(excess)
-            if e > 0 and self.first[storage] <= k <= self.last[storage]
-        )
-        traffic = storage.size * ((0 if storage in self.outside else 1) + len(self.reads.get(storage, [])))
-        return traffic / max(1, relief), -storage.size, storage.name
-
-    # ---- bands, cuts, prefetch -------------------------------------------------------------------------------------
-    def shape(self, residency: Residency, budget: int) -> None:
-        """Bands and cuts of every layer in the room that is left, then how early its parameters are loaded."""
-        free = []
-        for index, plan in enumerate(self.plans):
-            room = budget - self._alive(index, residency)
-            self._set(plan, *self._choose(index, residency, room))
-            plan.cut_outer = self._cut_outer(plan, residency)
-            plan.early = index
-            free.append(room - slot_sizes(plan, self.result, residency).total)
-        for index, plan in enumerate(self.plans):
-            size = slot_sizes(plan, self.result, residency).parameters
-            while plan.early > max(0, index - PREFETCH_LAYERS) and free[plan.early - 1] >= size:
-                plan.early -= 1
-                free[plan.early] -= size
-
-    def _choose(self, index: int, residency: Residency, room: int) -> tuple[int, int, int]:
-        """(bands, cuts, buffers of a stream): as few as fit into `room`."""
-        plan = self.plans[index]
-        height, blocks = plan.work.out_size[0], plan.work.out_blocks
-        wanted = max(1, min(MAX_BANDS, self.weight[index] // BAND_CYCLES, height))
-        streams = self._streams(index, residency)
-        wanted = max(wanted, min(2, height)) if streams else wanted
-        for depth in (2, 1):
-            for cuts in _steps(blocks):
-                for bands in _steps(height) if streams else (wanted,):
-                    if bands >= wanted and self._need(index, residency, bands, cuts, depth) <= room:
-                        return bands, cuts, depth
-        raise VerifyError(
-            f"tile: node {plan.layer.name}: {room} bytes of SRAM are left, too few even for the smallest bands"
-        )
-
-    def _cut_outer(self, plan: LayerPlan, residency: Residency) -> bool:
-        """Whether to go through all bands for each cut: weights once, streaming inputs once per cut; or the other way round."""
-        work = plan.work
-        if plan.whole:
-            return False
-        weights = plan.program.cut_bytes(work, work.out_blocks)
-        streaming = 0
-        for number, tensor in enumerate(plan.layer.inputs):
-            storage = self.result.places[tensor].storage
-            if (
-                storage not in residency.sram
-                and plan.program.operand_blocks(work, number, work.cuts[0])[1] != work.cuts[0].count
-            ):
-                streaming += storage.size
-        return streaming * (len(work.cuts) - 1) <= weights * (len(work.bands) - 1)
-
-
 def _place_sram(emitted: Emitted, arch: Arch) -> list[tuple[Block, int, Buffer]] | None:
     """Addresses of all SRAM buffers by live range in instructions; None if they do not fit."""
     spans: dict[Buffer, tuple[int, int]] = {}
@@ -312,11 +83,11 @@ def run(lanes: LaneResult) -> TileResult:
         outside |= {lanes.places[t].storage for t in (*lowered.inputs, *lowered.outputs)}
     result = TileResult(lanes, [], {})
     for lowered in lanes.partitions:
-        first = _Planner(lowered, lanes, outside)
+        first = Planner(lowered, lanes, outside)
         best: tuple[int, Emitted, list[tuple[Block, int, Buffer]], dict[Storage, Buffer]] | None = None
         for order in candidates(lowered.layers, lanes, first.times()):
             changed = replace(lowered, layers=[lowered.layers[i] for i in order])
-            emitted, placed, buffers = _fit_partition(_Planner(changed, lanes, outside), changed, lanes, result.pool)
+            emitted, placed, buffers = _fit_partition(Planner(changed, lanes, outside), changed, lanes, result.pool)
             cycles = _cycles(emitted, placed, lanes.arch)
             if best is None or cycles < best[0]:
                 best = cycles, emitted, placed, buffers
@@ -342,7 +113,7 @@ def _cycles(emitted: Emitted, placed: list[tuple[Block, int, Buffer]], arch: Arc
 
 
 def _fit_partition(
-    planner: _Planner, lowered: Lowered, lanes: LaneResult, pool: dict[Storage, Buffer]
+    planner: Planner, lowered: Lowered, lanes: LaneResult, pool: dict[Storage, Buffer]
 ) -> tuple[Emitted, list[tuple[Block, int, Buffer]], dict[Storage, Buffer]]:
     for share in BUDGETS:
         budget = int(lanes.arch.sram_bytes * share)
@@ -371,6 +142,3 @@ def verify(result: TileResult) -> None:
                 raise VerifyError(
                     f"tile: node {plan.layer.name}: bands {work.bands} or cuts {work.cuts} do not cover the output once"
                 )
-
-
-__all__ = ["Layer", "TileResult", "run", "verify"]

@@ -10,7 +10,7 @@ from networks_int8 import Net
 from test_generate_networks import backbone
 
 from npuforge.compile.memory_checker import check_plan
-from npuforge.compile.steps import lanes, tile
+from npuforge.compile.steps import lanes, plan_layers, tile
 from npuforge.compile.steps.layers import align
 from npuforge.hw_kernels.arch import Arch, load
 
@@ -24,17 +24,17 @@ def tiled(net: Net, outputs: list[str], arch: Arch) -> tile.TileResult:
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(1, 500), st.integers(1, 600))
 def test_bands_and_cuts_cover_everything_once(size: int, count: int) -> None:
-    bands = tile.even_bands(size, count)
+    bands = plan_layers.even_bands(size, count)
     assert [r for low, high in bands for r in range(low, high)] == list(range(size)) and len(bands) <= count
-    cuts = tile.even_cuts([size], count)
+    cuts = plan_layers.even_cuts([size], count)
     assert [b for c in cuts for b in range(c.first, c.first + c.count)] == list(range(size)) and len(cuts) <= count
     assert [c.index for c in cuts] == list(range(len(cuts)))
 
 
 def test_cuts_do_not_go_across_runs_of_blocks() -> None:
-    spans = [(c.first, c.count) for c in tile.even_cuts([3, 2, 4], 1)]
+    spans = [(c.first, c.count) for c in plan_layers.even_cuts([3, 2, 4], 1)]
     assert spans == [(0, 3), (3, 2), (5, 4)]
-    assert [(c.first, c.count) for c in tile.even_cuts([3, 2], 3)] == [(0, 2), (2, 1), (3, 2)]
+    assert [(c.first, c.count) for c in plan_layers.even_cuts([3, 2], 3)] == [(0, 2), (2, 1), (3, 2)]
 
 
 @pytest.mark.parametrize("sram", [65536, 98304, 131072, 262144])
