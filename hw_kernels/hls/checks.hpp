@@ -45,7 +45,7 @@ inline void check_output_values(Checker& c, const I& i) {
     c.positive(i.out_h, Id::out_h);
     c.positive(i.out_w, Id::out_w);
 }
-/// Pixels of the output do not share bytes.
+/// Pixels and rows of the output do not share bytes.
 template <class I>
 inline void check_output_alignment(Checker& c, const I& i) {
     c.aligned(i.out_addr, Id::out_addr);
@@ -53,7 +53,8 @@ inline void check_output_alignment(Checker& c, const I& i) {
     c.aligned(i.out_pixel_stride, Id::out_pixel_stride);
     const uint32_t pixel_bytes = (uint32_t)LANES * i.blocks_out;
     c.value(i.out_w <= 1u || i.out_pixel_stride >= pixel_bytes, Id::out_pixel_stride);
-    c.value(i.out_h <= 1u || i.out_row_stride >= pixel_bytes, Id::out_row_stride);
+    const uint64_t row_bytes = (uint64_t)(i.out_w - 1u) * i.out_pixel_stride + pixel_bytes;
+    c.value(i.out_h <= 1u || i.out_row_stride >= row_bytes, Id::out_row_stride);
 }
 template <class I>
 inline void check_output_bounds(Checker& c, const I& i, const Limits& l) {

@@ -266,7 +266,8 @@ touch memory; `tests/hw_kernels/test_hls_equals_sim.py` compares them on mutated
 * *Alignment*: every address and stride is a multiple of 16, in SRAM and DDR; except `ddr_addr` and `ddr_row_stride` of LOAD_FOLD, and `b_addr`
   where `broadcast_b` is set.
 * *Bounds*: every byte that an instruction can address lies in SRAM or in its DDR region; parameters included, the last byte exactly.
-* *Output*: where there is more than one column (row), `out_pixel_stride` (`out_row_stride`) is at least 16·`blocks_out`.
+* *Output*: pixels and rows do not share bytes. Where there is more than one column, `out_pixel_stride` is at least 16·`blocks_out`; where there is
+  more than one row, `out_row_stride` is at least (`out_w` − 1)·`out_pixel_stride` + 16·`blocks_out`.
 * *Stage*: CONV and DEPTHWISE take pwl or table, ELTWISE also direct. Table: `fraction_bits` 5..11, a tail value is 0 where that tail is the input.
   Other stages: `fraction_bits`, tails and `table_addr` are 0.
 * *LOAD, STORE, LOAD_FOLD*: `region` 0 or 1; STORE only 1. LOAD_FOLD: 1..4 channels, dilations 1, kernel_h·kernel_w·channels at most

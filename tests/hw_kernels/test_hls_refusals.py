@@ -130,7 +130,7 @@ ILLEGAL: list[tuple[str, dict[str, int], str, str]] = [
         (name, {"out_pixel_stride": 16}, VALUE, "out_pixel_stride")
         for name in ("CONV", "DEPTHWISE", "POOL", "ELTWISE", "RESIZE", "COPY")
     ),
-    ("COPY", {"out_row_stride": 16}, VALUE, "out_row_stride"),
+    *((name, {"out_row_stride": 32}, VALUE, "out_row_stride") for name in ("CONV", "POOL", "COPY")),
     ("CONV", {"requant_addr": SRAM - 240}, BOUNDS, "requant_addr"),
     ("CONV", {"weight_addr": SRAM - 1008}, BOUNDS, "weight_addr"),
     ("CONV", {"kernel_h": 65535, "kernel_w": 65535, "blocks_in": 2}, BOUNDS, "weight_addr"),

@@ -117,8 +117,9 @@ class Checker {
         map("out_addr", "out_row_stride", "out_pixel_stride", m.view(Space::kSram, i.out_h, i.out_w, lanes));
         if (i.out_w > 1 && i.out_pixel_stride < lanes)
             refuse(index_, opcode_, "out_pixel_stride", "at least " + std::to_string(lanes), i.out_pixel_stride);
-        if (i.out_h > 1 && i.out_row_stride < lanes)
-            refuse(index_, opcode_, "out_row_stride", "at least " + std::to_string(lanes), i.out_row_stride);
+        const std::uint64_t row = (std::uint64_t{i.out_w} - 1) * i.out_pixel_stride + lanes;
+        if (i.out_h > 1 && i.out_row_stride < row)
+            refuse(index_, opcode_, "out_row_stride", "at least " + std::to_string(row), i.out_row_stride);
         return m;
     }
 
