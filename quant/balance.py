@@ -17,6 +17,7 @@ from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels import operator
 from npuforge.quant import layers, stages
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
+from npuforge.quant.rounding import InputCovariance, residual_variance
 from npuforge.quant.statistics import Statistics, pre_activation
 
 CANDIDATES = (0.5, 0.625, 0.75)
@@ -31,22 +32,35 @@ def _power(statistics: Statistics, tensor: str) -> np.ndarray:
 
 
 class _ConvolutionCost:
-    """Noise of one convolution's output as a function of its input's scales."""
+    """Noise of one convolution's output as a function of its input's scales. `levels` [O, I/group]: power that a weight step of 1 costs."""
 
-    def __init__(self, node: Node, graph: Graph, square: np.ndarray, power: np.ndarray) -> None:
+    def __init__(self, node: Node, graph: Graph, levels: np.ndarray, power: np.ndarray) -> None:
         weight, _ = layers.convolution_weight(node, graph)
         self.outputs, self.group = len(weight), int(node.attrs.get("group", 1))
-        self.taps = weight.shape[1] * weight.shape[2]
         self.energy = (weight**2).sum(axis=(1, 2))  # [O, I/group]
         self.largest = np.abs(weight).max(axis=(1, 2))
-        self.square, self.power = square, power
+        self.levels, self.power = levels, power
 
     def __call__(self, scale: np.ndarray) -> float:
         spread = layers.per_output(scale, self.outputs, self.group)
         activation = (self.energy * spread**2).sum(axis=1) / 12.0
         acc_scale = (self.largest * spread).max(axis=1) / 127.0
-        levels = layers.per_output(self.square / scale**2, self.outputs, self.group).sum(axis=1) * self.taps
-        return float((activation + acc_scale**2 / 12.0 * levels).sum() / self.power.sum())
+        weight = acc_scale**2 / 12.0 * (self.levels / spread**2).sum(axis=1)
+        return float((activation + weight).sum() / self.power.sum())
+
+
+def _levels(node: Node, graph: Graph, inputs: InputCovariance | None, square: np.ndarray) -> np.ndarray:
+    """Power of the input that a weight's rounding error multiplies, summed over the taps: [O, I/group].
+
+    With weight rounding it is what the other weights cannot compensate; without, the mean square.
+    """
+    shape = graph.constants[node.inputs[1]].shape
+    group = int(node.attrs.get("group", 1))
+    outputs = shape[0] if node.op == "Conv" else shape[1] * group
+    if inputs is None:
+        return layers.per_output(square * (shape[2] * shape[3]), outputs, group)
+    residual = residual_variance(inputs).reshape(group, shape[2] * shape[3], -1).sum(axis=1)  # [G, I/group]
+    return np.repeat(residual, outputs // group, axis=0)
 
 
 def _plain_cost(scale: np.ndarray, power: np.ndarray) -> float:
@@ -60,8 +74,9 @@ def choose_alphas(
     ranges: dict[str, tuple[np.ndarray, np.ndarray]],
     image: TensorQuant | None,
     images: set[str],
+    covariances: dict[str, InputCovariance],
 ) -> dict[str, float]:
-    """Alpha of every tensor in `ranges` (those that do not carry another's scales)."""
+    """Alpha of every tensor in `ranges` (those that do not carry another's scales). `covariances`: of the convolutions with weight rounding."""
     graph = region.graph
     origin = _origins(region)
     outside = region.read_outside()
@@ -87,7 +102,15 @@ def choose_alphas(
             continue
         for tensor in dict.fromkeys(activation_inputs(node, graph)):
             if node.op in CONVOLUTIONS:
-                add(tensor, _ConvolutionCost(node, graph, square_of(tensor), _power(statistics, node.outputs[0])))
+                add(
+                    tensor,
+                    _ConvolutionCost(
+                        node,
+                        graph,
+                        _levels(node, graph, covariances.get(node.name), square_of(tensor)),
+                        _power(statistics, node.outputs[0]),
+                    ),
+                )
             else:
                 power = (
                     _power(statistics, tensor) if tensor in statistics.tensors else np.maximum(square_of(tensor), 1e-12)

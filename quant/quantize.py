@@ -135,9 +135,9 @@ def _quantize_fine(
     if alpha is not None:
         alphas = dict.fromkeys(ranges, alpha)
     else:
-        alphas = choose_alphas(
-            region, statistics, ranges, None if preprocess is None else image_quant(preprocess), images
-        )
+        image = None if preprocess is None else image_quant(preprocess)
+        covariances = statistics.inputs if "weight_rounding" in algorithms else {}
+        alphas = choose_alphas(region, statistics, ranges, image, images, covariances)
     for tensor in region.entries:
         if tensor in images:
             assert preprocess is not None

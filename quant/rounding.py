@@ -80,6 +80,21 @@ class InputCovariance:
         return self.product / max(self.count, 1) - mean[:, :, None] * mean[:, None, :]
 
 
+def residual_variance(inputs: InputCovariance) -> np.ndarray:
+    """What of each unfolded input's variance the inputs rounded after it cannot compensate: the power that rounding its weight costs. [G, K]"""
+    result = np.empty_like(inputs.total)
+    for g, covariance in enumerate(inputs.covariance()):
+        variance = np.diag(covariance)
+        damping = max(DAMPING * float(variance.mean()), 1e-30)
+        order = np.argsort(-variance, kind="stable")
+        inverse = np.linalg.inv(covariance[np.ix_(order, order)] + damping * np.eye(len(order)))
+        try:
+            result[g, order] = 1.0 / np.diag(np.linalg.cholesky(inverse)) ** 2
+        except np.linalg.LinAlgError:
+            result[g] = variance
+    return result
+
+
 def _compensated(target: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """Integers [O, K] near `target` (in units of a weight step) with little error power under `covariance` [K, K]."""
     variance = np.diag(covariance)
