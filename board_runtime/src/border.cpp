@@ -2,8 +2,12 @@
 // is that of the reference arithmetic in Python.
 #include "npuforge/border.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace npuforge {
 namespace {
@@ -58,18 +62,76 @@ float real_value(const NpuTensor& t, std::size_t c, std::int8_t q) {
     return static_cast<float>(centred * t.scale[c]);
 }
 
+// How one channel becomes int8.
+struct Quantiser {
+    bool image;
+    double scale, mean, zero;
+
+    std::int8_t operator()(float value, bool* nan) const {
+        const double scaled = static_cast<double>(value) / scale;
+        const double q = image ? round_half_up(scaled + mean - 128.0) : round_half_up(scaled) + zero;
+        *nan = *nan || q != q;
+        const double clamped = q < -128.0 ? -128.0 : (q > 127.0 ? 127.0 : q);
+        return static_cast<std::int8_t>(clamped == clamped ? clamped : 0.0);
+    }
+
+    // The same for `count` values; true if one is NaN.
+    bool run(const float* from, int count, std::int8_t* to) const {
+        bool nan = false;
+        int i = 0;
+#if defined(__SSE2__)
+        __m128d unordered = _mm_setzero_pd();
+        const auto two = [&](__m128 values) {
+            __m128d x = _mm_div_pd(_mm_cvtps_pd(values), _mm_set1_pd(scale));
+            if (image) x = _mm_sub_pd(_mm_add_pd(x, _mm_set1_pd(mean)), _mm_set1_pd(128.0));
+            unordered = _mm_or_pd(unordered, _mm_cmpunord_pd(x, x));
+            // Beyond +-512 the result is an end of the int8 range, whatever the zero point. NaN becomes -512.
+            x = _mm_min_pd(_mm_max_pd(x, _mm_set1_pd(-512.0)), _mm_set1_pd(512.0));
+            // floor(x), or floor(x) + 1 where the addition rounds up: then x - low is about 0 and the next step adds
+            // nothing.
+            const __m128d low =
+                _mm_sub_pd(_mm_cvtepi32_pd(_mm_cvttpd_epi32(_mm_add_pd(x, _mm_set1_pd(1024.0)))), _mm_set1_pd(1024.0));
+            const __m128d up = _mm_and_pd(_mm_cmpge_pd(_mm_sub_pd(x, low), _mm_set1_pd(0.5)), _mm_set1_pd(1.0));
+            const __m128d q = _mm_add_pd(_mm_add_pd(low, up), _mm_set1_pd(image ? 0.0 : zero));
+            return _mm_cvttpd_epi32(_mm_min_pd(_mm_max_pd(q, _mm_set1_pd(-128.0)), _mm_set1_pd(127.0)));
+        };
+        for (; i + 4 <= count; i += 4) {
+            const __m128 values = _mm_loadu_ps(from + i);
+            const __m128i words = _mm_packs_epi32(_mm_unpacklo_epi64(two(values), two(_mm_movehl_ps(values, values))),
+                                                  _mm_setzero_si128());
+            const std::int32_t bytes = _mm_cvtsi128_si32(_mm_packs_epi16(words, words));
+            std::memcpy(to + i, &bytes, sizeof bytes);
+        }
+        nan = _mm_movemask_pd(unordered) != 0;
+#endif
+        for (; i < count; ++i) to[i] = (*this)(from[i], &nan);
+        return nan;
+    }
+};
+
 }  // namespace
 
 void quantise(const NpuTensor& t, const std::string& name, const float* from, const MapStrides& strides,
               std::uint8_t* pool) {
+    constexpr int kPiece = 256;
+    float values[kPiece];
+    std::int8_t bytes[kPiece];
     bool nan = false;
-    store(t, from, strides, pool, [&](std::size_t c, float value) {
-        const double scaled = static_cast<double>(value) / t.scale[c];
-        const double q =
-            t.is_image() ? round_half_up(scaled + t.image_mean[c] - 128.0) : round_half_up(scaled) + t.zero_point[c];
-        nan = nan || q != q;
-        const double clamped = q < -128.0 ? -128.0 : (q > 127.0 ? 127.0 : q);
-        return static_cast<std::uint8_t>(static_cast<std::int8_t>(clamped == clamped ? clamped : 0.0));
+    clear_pad_lanes(t, pool);
+    for_each_row(t, strides, [&](std::size_t c, std::int64_t element, std::size_t byte) {
+        const Quantiser channel{t.is_image(), t.scale[c], t.is_image() ? t.image_mean[c] : 0.0,
+                                t.is_image() ? 0.0 : static_cast<double>(t.zero_point[c])};
+        std::uint8_t* target = pool + byte;
+        for (int x = 0; x < t.w; x += kPiece) {
+            const int count = std::min(kPiece, t.w - x);
+            const float* source = from + element + x * strides.x;
+            if (strides.x != 1) {
+                for (int i = 0; i < count; ++i) values[i] = source[i * strides.x];
+                source = values;
+            }
+            nan = channel.run(source, count, bytes) || nan;
+            for (int i = 0; i < count; ++i, target += t.pixel_stride) *target = static_cast<std::uint8_t>(bytes[i]);
+        }
     });
     if (nan) throw ArgumentError("tensor '" + name + "': contains NaN, which has no int8 value");
 }
