@@ -77,11 +77,10 @@ class Quantised:
         return IntegerExecutor(self.qgraph).run(feeds)
 
 
-def quantise_network(model: Path, preset: str | Path, mode: str, images: int = 4) -> Quantised:
-    """Import to integer graph through the pipeline's own steps, calibrated on the first images by name."""
+def quantise_network(model: Path, preset: str | Path, mode: str, images: list[Path]) -> Quantised:
+    """Import to integer graph through the pipeline's own steps."""
     record = load_preprocess(preset)
-    options = Options(model, load(ARCHS[0]), Path(), preprocess=record, mode=mode)
-    options.calibration = sorted(IMAGES.glob("*.jpg"))[:images]
+    options = Options(model, load(ARCHS[0]), Path(), preprocess=record, calibration=images, mode=mode)
     ctx = Context(options)
     return Quantised(run_steps(FRONT_END + QUANTISER, None, ctx), ctx.preprocess)
 
@@ -99,7 +98,8 @@ class Binary:
 
     def trace(self, device: str, threads: int, feeds: Arrays) -> list[TraceRecord]:
         """All layers of one run on int8 [1, H, W, C] inputs."""
-        session, records = Session(self.image, device=device, threads=threads), []
+        session = Session(self.image, device=device, threads=threads)
+        records: list[dict[str, Any]] = []
         session.native.run([feeds[spec.name] for spec in session.inputs], nhwc=True, trace=records)
         return [TraceRecord(**record) for record in records]
 
