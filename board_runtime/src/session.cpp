@@ -250,8 +250,8 @@ TraceHook Session::trace_hook(std::vector<TraceTensor>& trace) const {
             tensor.layer = it->second;
             tensor.data.resize(static_cast<std::size_t>(point.h) * static_cast<std::size_t>(point.w) *
                                point.lanes.size());
-            std::vector<bool> used(point.lane_count,
-                                   true);  // blocks of other tensors between the tensor's own are not pad
+            // Blocks of other tensors between the tensor's own are not pad.
+            std::vector<bool> used(point.lane_count, true);
             for (const std::int32_t lane : point.lanes) {
                 const std::size_t block = static_cast<std::size_t>(lane) / 16 * 16;
                 for (std::size_t l = block; l < std::min(block + 16, point.lane_count); ++l) used[l] = false;
