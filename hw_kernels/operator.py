@@ -18,7 +18,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Activation, Graph, Node
-from npuforge.compile.ir.quantization import QGraph
+from npuforge.compile.ir.quantization import QGraph, TensorQuant
 
 Shape = tuple[int, ...]
 Constraint = Callable[[Node, Graph], bool]  # the docstring is the message a user sees and the SUPPORTED_OPS line
@@ -60,6 +60,12 @@ class Op:
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         """The normative bits: int8 activations [N, H, W, C] of logical channels in, the same out; parameters from `qgraph`."""
+        raise NotImplementedError
+
+    def quantise(
+        self, node: Node, inputs: list[TensorQuant], wanted: TensorQuant, qgraph: QGraph
+    ) -> tuple[Any, TensorQuant]:
+        """For an operator the quantiser does not know: what `integer` finds in `qgraph.params`, and the output's scales (`wanted`, or others)."""
         raise NotImplementedError
 
     def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:

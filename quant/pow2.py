@@ -34,7 +34,7 @@ from npuforge.hw_kernels.arithmetic import (
 )
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.quant import layers, stages
-from npuforge.quant.ranges import channel_ranges
+from npuforge.quant.ranges import channel_ranges, tensor_percentile
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs
 from npuforge.quant.rounding import corrected_bias, round_weights, tap_shares
 from npuforge.quant.samples import SampleRun
@@ -65,6 +65,8 @@ def least_error_fix_point(values: np.ndarray, counts: np.ndarray, start: int, lo
 
 def tensor_fix_point(statistics: TensorStatistics, name: str, calibrator: str) -> int:
     """Fix point of one tensor by the calibrator: its range must fit, or (`mse`) least squared error over the histogram."""
+    if calibrator == "percentile":
+        return fitting_fix_point(*tensor_percentile(statistics, name))
     if calibrator != "mse":
         low, high = channel_ranges(statistics, name, calibrator)
         return fitting_fix_point(float(low.min()), float(high.max()))
@@ -275,7 +277,7 @@ def quantize_pow2(region: Region, statistics: Statistics, calibrator: str, algor
         if node.op in CONVOLUTIONS:
             chosen.weight_rounding = statistics.inputs.get(node.name) if "weight_rounding" in algorithms else None
             chosen.bias_correction = samples.mean_shift(node.inputs[0]) if samples is not None else None
-        qgraph.params[node.name] = _layer(node, graph, fixes, statistics, chosen)
+        qgraph.params[node.name] = _layer(node, qgraph, fixes, statistics, chosen)
         if samples is not None:
             samples.run(node)
         qgraph.notes[node.name] = f"fix_point={fixes[node.outputs[0]]}"
@@ -283,8 +285,9 @@ def quantize_pow2(region: Region, statistics: Statistics, calibrator: str, algor
 
 
 def _layer(
-    node: Node, graph: Graph, fixes: dict[str, int], statistics: Statistics, algorithms: layers.Algorithms
+    node: Node, qgraph: QGraph, fixes: dict[str, int], statistics: Statistics, algorithms: layers.Algorithms
 ) -> NodeParams:
+    graph = qgraph.graph
     if operator.get(node).moves_bytes:
         return MoveParams()
     inputs = [fixes[t] for t in activation_inputs(node, graph)]
@@ -306,4 +309,10 @@ def _layer(
         return affine(node, inputs[0], out, largest_pre)
     if node.op == "AveragePool":
         return average_pool(node, graph, inputs[0], out)
-    raise QuantisationError(f"node {node.name}: the quantiser does not know operator {node.op}; place it on the CPU")
+    quants = [qgraph.quant[t] for t in activation_inputs(node, graph)]
+    params, quant = layers.own_parameters(node, quants, qgraph.quant[output], qgraph)
+    if quant.fix_point != out:
+        raise QuantisationError(
+            f"node {node.name}: operator {node.op} changed its output's fix point; quantise with mode fine"
+        )
+    return params

@@ -163,7 +163,7 @@ def _quantize_fine(
             if node.op in CONVOLUTIONS:
                 chosen.weight_rounding = statistics.inputs.get(node.name) if "weight_rounding" in algorithms else None
                 chosen.bias_correction = samples.mean_shift(node.inputs[0]) if samples is not None else None
-            qgraph.params[node.name], qgraph.quant[output] = layer(node, graph, qgraph.quant, out, chosen)
+            qgraph.params[node.name], qgraph.quant[output] = layer(node, qgraph, out, chosen)
             qgraph.notes[node.name] = f"alpha={alphas[output]:g}"
             if is_curve(node.activation) and out.largest_pre >= PRE_ACTIVATION_MAX:
                 qgraph.notes[node.name] += (
@@ -188,10 +188,11 @@ def _ranges(
 
 
 def layer(
-    node: Node, graph: Graph, quant: dict[str, TensorQuant], out: layers.Output, algorithms: layers.Algorithms
+    node: Node, qgraph: QGraph, out: layers.Output, algorithms: layers.Algorithms
 ) -> tuple[NodeParams, TensorQuant]:
     """Parameters of a node that computes."""
-    inputs = [quant[t] for t in activation_inputs(node, graph)]
+    graph = qgraph.graph
+    inputs = [qgraph.quant[t] for t in activation_inputs(node, graph)]
     if node.op in ("Conv", "ConvTranspose"):
         return layers.convolution(node, graph, inputs[0], out, algorithms)
     if node.op in ("Add", "Sub", "Mul"):
@@ -200,4 +201,4 @@ def layer(
         return layers.affine(node, inputs[0], out)
     if node.op == "AveragePool":
         return layers.average_pool(node, graph, inputs[0], out)
-    raise QuantisationError(f"node {node.name}: the quantiser does not know operator {node.op}; place it on the CPU")
+    return layers.own_parameters(node, inputs, TensorQuant(out.scale, stages.zero_points(out.low, out.scale)), qgraph)

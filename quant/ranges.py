@@ -47,6 +47,20 @@ def _mse(statistics: TensorStatistics) -> tuple[np.ndarray, np.ndarray]:
     return low * share, high * share
 
 
+def tensor_percentile(statistics: TensorStatistics, name: str) -> tuple[float, float]:
+    """The range of all channels together that leaves out `100 - PERCENTILE` percent of the values on either side; 0 included."""
+    _histogram_needed(statistics, name, "percentile")
+    assert statistics.histogram is not None
+    counts, centres = statistics.histogram.counts, statistics.histogram.centres()
+    held = counts > 0
+    order = np.argsort(centres[held], kind="stable")
+    values, cumulative = centres[held][order], counts[held][order].cumsum()
+    outside = cumulative[-1] * (1.0 - PERCENTILE / 100.0)
+    low = values[int(np.argmax(cumulative > outside))]
+    high = values[int(np.argmax(cumulative >= cumulative[-1] - outside))]
+    return min(float(low), 0.0), max(float(high), 0.0)
+
+
 def channel_ranges(statistics: TensorStatistics, name: str, calibrator: str) -> tuple[np.ndarray, np.ndarray]:
     """Low and high of every channel, 0 included, float64 [C]."""
     if calibrator == "minmax":
