@@ -8,7 +8,7 @@ from npuforge.compile.ir.errors import CalibrationError, QuantisationError
 from npuforge.compile.ir.graph import Activation
 from npuforge.quant.calibrate import calibrate
 from npuforge.quant.executor import ReferenceExecutor
-from npuforge.quant.ranges import channel_ranges
+from npuforge.quant.ranges import channel_ranges, tensor_percentile
 from npuforge.quant.statistics import BINS, Histogram, TensorStatistics, pre_activation
 
 
@@ -91,6 +91,16 @@ def test_percentile_drops_outliers_only() -> None:
     # 0.005 % of 100000 values = 5 from each side
     assert low[0] == pytest.approx(-1.0, abs=0.01) and high[0] == pytest.approx(2.0, abs=0.01)
     assert low[1] == pytest.approx(-1.0, abs=0.2) and high[1] == pytest.approx(2.0, abs=0.2)  # one bin is 128/1024
+
+
+def test_percentile_of_a_whole_tensor() -> None:
+    """Channels count together: one whole channel of outliers is too much to drop, five values of 200000 are not."""
+    values = np.linspace(-1.0, 1.0, 100_000)[None].repeat(2, 0)
+    values[1, :5], values[0, :5] = 50.0, -70.0
+    low, high = tensor_percentile(_statistics(values), "t")
+    assert low == pytest.approx(-1.0, abs=0.2) and high == pytest.approx(1.0, abs=0.2)
+    values[1, :50] = 50.0
+    assert tensor_percentile(_statistics(values), "t")[1] == pytest.approx(50.0, abs=0.2)
 
 
 def test_mse_gives_less_error_than_minmax() -> None:
