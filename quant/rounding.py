@@ -137,16 +137,20 @@ def round_weights(
 
 
 def tap_shares(node: Node, graph: Graph) -> np.ndarray:
-    """Share of output pixels for which each tap [kH, kW] reads a pixel of the input, not border or stuffing."""
+    """Share of output pixels for which each tap [kH, kW] reads a pixel of the input, not border or stuffing.
+
+    Taps are those of `ConvParams.weight`: a transposed convolution's are flipped.
+    """
     window, kernel = Window.of(node), node.attrs["kernel_shape"]
-    if node.op == "ConvTranspose":
-        return np.full(kernel, 1.0 / (window.strides[0] * window.strides[1]))
     axes = []
     for axis in (0, 1):
         size, out = (graph.tensors[t].shape[2 + axis] for t in (node.inputs[0], node.outputs[0]))
-        first = np.arange(out)[:, None] * window.strides[axis] - window.pads[axis]
+        transposed = node.op == "ConvTranspose"
+        walker, target = (size, out) if transposed else (out, size)  # each position of one map steps over the other
+        first = np.arange(walker)[:, None] * window.strides[axis] - window.pads[axis]
         position = first + np.arange(kernel[axis])[None] * window.dilations[axis]
-        axes.append(((position >= 0) & (position < size)).mean(axis=0))
+        share = ((position >= 0) & (position < target)).sum(axis=0) / out
+        axes.append(share[::-1] if transposed else share)
     return np.outer(axes[0], axes[1])
 
 

@@ -1,12 +1,13 @@
 """Weight rounding, bias correction and the choice of alpha: each does what it claims on data it is given, against nearest rounding."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from networks import Builder, calibrated, images, small_network, sqnr
 
-from npuforge.compile.ir.graph import Activation, Graph
+from npuforge.compile.ir.graph import Activation, Graph, TensorInfo
 from npuforge.compile.ir.quantization import ConvParams
 from npuforge.quant import balance
 from npuforge.quant.executor import IntegerExecutor, ReferenceExecutor, dequantise
@@ -95,6 +96,29 @@ def test_covariance_and_tap_shares_are_those_of_the_unfolded_input(case: tuple[i
             inputs.covariance()[g], np.cov(unfolded[:, g].T, bias=True).reshape(inputs.covariance()[g].shape), atol=1e-5
         )
     np.testing.assert_allclose(tap_shares(node, graph), shares / len(unfolded))
+
+
+def test_tap_shares_of_a_transposed_convolution() -> None:
+    """Scatter ones: how often each tap of each input pixel lands in the output."""
+    b = Builder((1, 1, 4, 3))
+    b.graph.constants |= {"w": np.zeros((1, 1, 3, 3), np.float32), "b": np.zeros(1, np.float32)}
+    b.graph.tensors |= {n: TensorInfo(n, v.shape) for n, v in b.graph.constants.items()}
+    attrs = {
+        "kernel_shape": [3, 3],
+        "strides": [2, 2],
+        "pads": [1, 0, 0, 1],
+        "dilations": [1, 1],
+        "group": 1,
+        "output_padding": [0, 1],
+    }
+    b.add("ConvTranspose", "t", ["input", "w", "b"], **attrs)
+    graph = b.finish("t")
+    _, _, out_h, out_w = graph.tensors["t"].shape
+    assert (out_h, out_w) == (8, 7)  # (4 - 1)*2 + 3 - 1, (3 - 1)*2 + 3 - 1 + 1
+    counts = np.zeros((3, 3))
+    for iy, ix, ky, kx in itertools.product(range(4), range(3), range(3), range(3)):
+        counts[2 - ky, 2 - kx] += 0 <= iy * 2 - 1 + ky < out_h and 0 <= ix * 2 + kx < out_w
+    np.testing.assert_allclose(tap_shares(graph.nodes[0], graph), counts / (out_h * out_w))
 
 
 def _pre_mean_error(
