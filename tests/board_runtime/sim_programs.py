@@ -96,6 +96,7 @@ class Builder:
     pool: bytearray = field(default_factory=bytearray)
     code: list[bytes] = field(default_factory=list)
     sram: int = 0
+    arena: int | None = None  # where the next parameter goes, if not to a fresh place
 
     def emit(self, name: str, **fields: int) -> None:
         """Appends an instruction."""
@@ -119,7 +120,10 @@ class Builder:
         known = self.known if known is None else known
         offset = self._append(self.image if known else self.pool, raw)
         size = -(-len(raw) // 16) * 16
-        address = self.allocate(size)
+        if self.arena is None:
+            address = self.allocate(size)
+        else:
+            address, self.arena = self.arena, self.arena + size
         cut = size if size <= 16 or self.rng.integers(0, 4) else 16 * int(self.rng.integers(1, size // 16))
         for start, stop in ((0, cut), (cut, size)):
             if start < stop:
