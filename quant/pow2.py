@@ -34,7 +34,7 @@ from npuforge.hw_kernels.arithmetic import (
 )
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.quant import layers, stages
-from npuforge.quant.ranges import channel_ranges, tensor_percentile
+from npuforge.quant.ranges import channel_ranges, largest_pre_activation, tensor_percentile
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs
 from npuforge.quant.rounding import corrected_bias, round_weights, tap_shares
 from npuforge.quant.samples import SampleRun
@@ -300,7 +300,7 @@ def _layer(
             raise QuantisationError(
                 f"node {node.name}: the pre-activation was not observed; calibrate this same graph again"
             )
-        largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
+        largest_pre = largest_pre_activation(before, node.activation)
     if node.op in CONVOLUTIONS:
         return convolution(node, graph, inputs[0], out, largest_pre, algorithms)
     if node.op in ("Add", "Sub", "Mul"):

@@ -15,7 +15,7 @@ from npuforge.hw_kernels.activations import is_curve
 from npuforge.hw_kernels.arithmetic import round_half_up
 from npuforge.quant import layers, stages
 from npuforge.quant.balance import choose_alphas
-from npuforge.quant.ranges import CALIBRATORS, channel_ranges
+from npuforge.quant.ranges import CALIBRATORS, channel_ranges, largest_pre_activation
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
 from npuforge.quant.samples import SampleRun
 from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
@@ -158,7 +158,7 @@ def _quantize_fine(
             out = layers.Output(stages.channel_scales(low, high, alphas[output]), low)
             if is_curve(node.activation):
                 before = tensor_statistics(statistics, pre_activation(output), node.name)
-                out.largest_pre = float(np.maximum(np.abs(before.low), np.abs(before.high)).max())
+                out.largest_pre = largest_pre_activation(before, node.activation)
             chosen = layers.Algorithms()
             if node.op in CONVOLUTIONS:
                 chosen.weight_rounding = statistics.inputs.get(node.name) if "weight_rounding" in algorithms else None

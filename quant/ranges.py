@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError
+from npuforge.compile.ir.graph import Activation
+from npuforge.hw_kernels.activations import CURVES
 from npuforge.quant.statistics import TensorStatistics
 
 CALIBRATORS = ("minmax", "percentile", "mse")
@@ -74,3 +76,14 @@ def channel_ranges(statistics: TensorStatistics, name: str, calibrator: str) -> 
     else:
         raise QuantisationError(f"calibrator {calibrator} is not known; choose one of {', '.join(CALIBRATORS)}")
     return np.minimum(low, 0.0), np.maximum(high, 0.0)
+
+
+def largest_pre_activation(statistics: TensorStatistics, activation: Activation) -> float:
+    """The largest magnitude that a curve's 16-bit pre-activation must hold: only of a side whose tail is the pre-activation itself.
+
+    Where the tail is a constant, saturating the pre-activation (at 16 or more) changes nothing.
+    """
+    curve = CURVES[activation.kind]
+    low = -float(statistics.low.min()) if curve.low is None else 0.0
+    high = float(statistics.high.max()) if curve.high is None else 0.0
+    return max(low, high, 0.0)
