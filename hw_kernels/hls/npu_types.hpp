@@ -17,15 +17,16 @@ constexpr int MAX_FRACTION_BITS = 11;
 enum class Code : uint32_t {
     OK = 0,
     UNKNOWN_OPCODE = 1,
-    RESERVED_BITS = 2,   ///< a bit that the opcode does not use is set
-    ILLEGAL_VALUE = 3,   ///< a field value that the engine does not have
-    MISALIGNED = 4,      ///< an address or stride that is no multiple of 16
-    OUT_OF_BOUNDS = 5,   ///< a range that leaves SRAM or the DDR region
-    BAD_PARAMETER = 6,   ///< a parameter record in SRAM with an illegal value; `field` is its address field
-    NO_HALT = 7,         ///< the program does not end with HALT
-    EARLY_HALT = 8,      ///< HALT before the last instruction
-    DEADLOCK = 9,        ///< every engine waits for a token that nobody will give
-    TOKEN_OVERFLOW = 10  ///< more than 65,535 tokens of one pair of engines waiting
+    RESERVED_BITS = 2,    ///< a bit that the opcode does not use is set
+    ILLEGAL_VALUE = 3,    ///< a field value that the engine does not have
+    MISALIGNED = 4,       ///< an address or stride that is no multiple of 16
+    OUT_OF_BOUNDS = 5,    ///< a range that leaves SRAM or the DDR region
+    BAD_PARAMETER = 6,    ///< a parameter record in SRAM with an illegal value; `field` is its address field
+    NO_HALT = 7,          ///< the program does not end with HALT
+    EARLY_HALT = 8,       ///< HALT before the last instruction
+    DEADLOCK = 9,         ///< every engine waits for a token that nobody will give
+    TOKEN_OVERFLOW = 10,  ///< more than 65,535 tokens of one pair of engines waiting
+    TOKEN_LEFT = 11       ///< a token that nobody has taken at the end: the next program would take it
 };
 
 /// Result of a check or of a run. `instruction` is relative to the first one of the program.

@@ -115,6 +115,14 @@ inline bool give_tokens(Queues& q, uint32_t push, int engine) {
     return room;
 }
 
+/// Whether a token is left that nobody has taken.
+inline bool tokens_left(const Queues& q) {
+    bool left = false;
+    for (int from = 0; from < ENGINES; ++from)
+        for (int to = 0; to < ENGINES; ++to) left = left || q.tokens[from][to] != 0u;
+    return left;
+}
+
 /// Rank of an engine, smallest first.
 inline uint32_t rank(Queues& q, Policy policy, int engine) {
     switch (policy) {
@@ -153,8 +161,8 @@ inline Status execute(int engine, const uint32_t words[isa::INSTRUCTION_WORDS], 
 }
 
 /// Runs a program that `check_program` has passed. Ends when all queues are empty, or when no engine can go on
-/// (DEADLOCK names the oldest waiting instruction): each round finishes one instruction, so that there are at most
-/// `count` rounds.
+/// (DEADLOCK names the oldest waiting instruction), and refuses tokens that are left at the end: each round finishes
+/// one instruction, so that there are at most `count` rounds.
 /// \tparam PIXELS `pixel_parallel` of the arch \tparam Trace sees every finished instruction
 /// \param bin DDR region 0 \param pool DDR region 1 \param sram on-chip memory \param seed of Policy::RANDOM
 template <int PIXELS, class Trace>
@@ -204,7 +212,12 @@ inline Status run_queues(const int8_t* bin, int8_t* pool, int8_t sram[][LANES], 
         trace.after(index, sram, pool);
         q.head[chosen] = next_of(bin, instruction_addr, count, chosen, index + 1u);
     }
-    return Status();
+    Status status;
+    if (tokens_left(q)) {
+        status = refuse(Code::TOKEN_LEFT, Id::push);
+        status.instruction = count - 1u;
+    }
+    return status;
 }
 
 }  // namespace hls

@@ -90,6 +90,8 @@ std::string reason(const hls::Status& status, const std::uint32_t* words) {
         }
         case hls::Code::TOKEN_OVERFLOW:
             return "more than 65535 waiting tokens";
+        case hls::Code::TOKEN_LEFT:
+            return "expected every token to be taken before the end of the partition, found one left";
         default:
             return "refused";
     }

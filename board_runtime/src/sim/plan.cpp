@@ -57,6 +57,17 @@ class Tokens {
         }
     }
 
+    // At the end of a partition, whose HALT is instruction `index`.
+    void finish(std::size_t index) const {
+        for (int from = 0; from < 4; ++from)
+            for (int to = 0; to < 4; ++to)
+                if (count_[from][to] != 0)
+                    refuse(index, "HALT", "push",
+                           "expected every token to be taken before the end of the partition, found " +
+                               std::to_string(count_[from][to]) + " left from engine " + std::to_string(from) +
+                               " for engine " + std::to_string(to));
+    }
+
   private:
     std::array<std::array<int, 4>, 4> count_{};  // [from][to]
 };
@@ -88,7 +99,10 @@ class Translator {
                 refuse(i, origin_.opcode, "opcode",
                        last ? "expected HALT at the end of the partition, found another"
                             : "expected HALT only at the end of the partition");
-            if (last) break;
+            if (last) {
+                tokens.finish(i);
+                break;
+            }
             auto step = std::visit([this](const auto& op) { return this->translate(op); }, operation);
             step->instruction = i;
             check_overlap(*step, operation);
