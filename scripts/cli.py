@@ -13,8 +13,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -65,29 +64,22 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM raise Interrupted inside the block."""
+def _catch_signals() -> dict[signal.Signals, Any]:
+    """From now on Ctrl-C and SIGTERM raise Interrupted; the handlers there were."""
     last = -_REPEAT_SECONDS
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last < _REPEAT_SECONDS:
-            return
-        last = now
-        raise Interrupted(number)
+        if now - last >= _REPEAT_SECONDS:
+            last = now
+            raise Interrupted(number)
 
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
+    return {number: signal.signal(number, handle) for number in _SIGNALS}
 
 
 def _run(arguments: Sequence[str]) -> int:
-    os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # what is wrong with an image is said in our own line
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime sends nothing home, and warns of no home folder
     if not os.environ.get(TRACEBACK):
         warnings.filterwarnings(
             "ignore", category=RuntimeWarning
@@ -129,8 +121,7 @@ def _fault(error: Exception) -> int:
 
 def _guarded(arguments: Sequence[str]) -> int:
     try:
-        with _interruptible():
-            return _run(arguments)
+        return _run(arguments)
     except Interrupted as error:
         number = error.args[0] if error.args else signal.SIGINT
         reason = "interrupted by Ctrl-C" if number == signal.SIGINT else "terminated by a signal"
@@ -156,8 +147,18 @@ def _guarded(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: runs the command line; a user's mistake is one line on standard error, never a traceback."""
-    sys.exit(_guarded(sys.argv[1:] if arguments is None else arguments))
+    """Entry point: runs the command line; a user's mistake is one line on standard error, never a traceback.
+
+    `arguments`: given where another program calls it, which gets its signal handlers back.
+    """
+    before = _catch_signals()
+    try:
+        code = _guarded(sys.argv[1:] if arguments is None else arguments)
+    finally:
+        if arguments is not None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

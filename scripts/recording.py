@@ -66,6 +66,8 @@ def save_recording(recording: Recording, path: Path) -> None:
         with temporary.open("wb") as file:
             np.savez_compressed(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
         temporary.replace(path)
+    except OSError as error:  # numpy's names no file
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 

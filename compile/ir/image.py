@@ -63,10 +63,13 @@ def load_image(path: str | Path) -> np.ndarray:
         data = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
         raise CalibrationError(f"{path}: cannot be read: {error.strerror}") from error
+    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # what is wrong is said in our own line
     try:
         image = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
     except cv2.error:
         image = None
+    finally:
+        cv2.utils.logging.setLogLevel(level)
     if image is None:
         raise CalibrationError(f"{path}: not an image that OpenCV can read ({data.size} bytes), replace or remove it")
     return image

@@ -78,6 +78,8 @@ def save(value: Any, path: Path) -> None:
         with temporary.open("wb") as file:
             np.savez(file, __json__=np.frombuffer(text.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
         temporary.replace(path)
+    except OSError as error:  # numpy's names no file
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 

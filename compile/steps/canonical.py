@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
+from npuforge.compile.ir.errors import ModelError, QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.steps.activations import ACTIVATION
 from npuforge.compile.steps.fold import channel_affine
@@ -77,6 +77,13 @@ def _conv(editor: Editor, node: Node) -> None:
     if bias is None:
         raise UnsupportedError(
             f"node '{node.name}' ({node.op}) has a bias that is computed at run time; export with a constant bias"
+        )
+    read = weight.shape[1] * group if node.op == "Conv" else weight.shape[0]
+    channels = editor.shape(node.inputs[0])[1]
+    if read != channels or outputs % group or np.shape(bias) != (outputs,):
+        raise ModelError(
+            f"node '{node.name}' ({node.op}): weights {list(weight.shape)} and bias {list(np.shape(bias))} with {group} groups read {read} channels "
+            f"and write {outputs}, the input has {channels}; the file is no network that runs, export it again"
         )
     _finite(node, "weights", weight)
     _finite(node, "bias", bias)

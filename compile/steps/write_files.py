@@ -12,6 +12,7 @@ import json
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,12 +72,28 @@ def _publish(folder: Path, output: Path) -> None:
     for file in files:
         if (output / file.name).is_dir():
             raise IsADirectoryError(errno.EISDIR, "a folder of that name is in the way", str(output / file.name))
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
+    with _undisturbed():
         for file in files:
             file.replace(output / file.name)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the block is over. (A signal mask would not do: another thread of the process takes the signal.)"""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    before = {
+        n: signal.signal(n, lambda number, frame: waiting.append(number)) for n in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    for missed in waiting:
+        signal.raise_signal(missed)
 
 
 def sha256(path: Path) -> str:

@@ -1,0 +1,268 @@
+"""Bad models: each is one `error:` line that says what, where, what was found and the remedy, with its exit code; nothing is left, nothing is harmed.
+
+Every case runs `npuforge compile` into a folder that holds a good build, which must stay byte for byte.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from command_line import CommandLine, make_model, node, save_model, tiny_model
+from onnx import TensorProto, helper
+
+REST = ("--calib", "images", "-o", "build")
+
+
+def bad_bytes(kind: str) -> bytes:
+    """What a file named .onnx may hold instead of a model."""
+    model = tiny_model().SerializeToString()
+    return {
+        "text": b"this is no model at all, only text\n" * 9,
+        "html": b"\n <!DOCTYPE html>\n<html><body>Not found</body></html>",
+        "html in capitals": b"<HTML><HEAD></HEAD></HTML>",
+        "zip": b"PK\x03\x04" + bytes(60),
+        "lfs pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "png": b"\x89PNG\r\n\x1a\n" + bytes(60),
+        "empty": b"",
+        "zeros": bytes(300),
+        "half": model[: len(model) // 2],
+        "one byte short": model[:-1],
+        "first bytes": model[:9],
+        "header only": model[:2],
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("text", ("is not an ONNX model", "export it again")),
+        ("html", ("is an HTML or XML page", "download the raw file")),
+        ("html in capitals", ("is an HTML or XML page",)),
+        ("zip", ("is not an ONNX model", "zip archive", "torch.onnx.export")),
+        ("lfs pointer", ("Git LFS pointer", "git lfs pull")),
+        ("png", ("is not an ONNX model",)),
+        ("empty", ("is empty (0 bytes)", "download or export it again")),
+        ("zeros", ("is not an ONNX model",)),
+        ("half", ("is truncated", "ends at byte", "the file has", "download or export it again")),
+        ("one byte short", ("is truncated",)),
+        ("first bytes", ("is truncated", "the file has 9")),
+        ("header only", ("it holds no graph", "export it again")),
+    ],
+)
+def test_not_a_model(command: CommandLine, kind: str, words: tuple[str, ...]) -> None:
+    Path("bad.onnx").write_bytes(bad_bytes(kind))
+    command.refused(1, ("bad.onnx", *words), "compile", "bad.onnx", *REST)
+
+
+def test_missing_file(command: CommandLine) -> None:
+    command.refused(2, ("nowhere.onnx: no such file",), "compile", "nowhere.onnx", *REST)
+
+
+def test_directory(command: CommandLine) -> None:
+    command.refused(2, ("images is a directory", "give the .onnx file in it"), "compile", "images", *REST)
+
+
+def test_no_permission_is_not_taken_for_missing(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    result = command("compile", "net.onnx", *REST)
+    assert result.code == 1 and "net.onnx cannot be read: Permission denied" in result.error_line
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_external_data(command: CommandLine, damage: str) -> None:
+    onnx.save(tiny_model(), "ext.onnx", save_as_external_data=True, location="ext.data", size_threshold=0)
+    if damage == "missing":
+        Path("ext.data").unlink()
+        command.refused(1, ("tensor 'w1'", "'ext.data'", "missing", "copy that file"), "compile", "ext.onnx", *REST)
+    else:
+        Path("ext.data").write_bytes(b"1234")
+        command.refused(1, ("tensor 'w1'", "'ext.data', which has 4"), "compile", "ext.onnx", *REST)
+
+
+def test_unknown_domain(command: CommandLine) -> None:
+    save_model(tiny_model([node("Fancy", ["r"], ["m"], "fancy_7", domain="my.ops")]), Path("u.onnx"))
+    words = ("node 'fancy_7'", "no operator 'my.ops::Fancy' is known", "add an operator folder", "npuforge.ops")
+    command.refused(1, words, "compile", "u.onnx", *REST)
+
+
+def test_operator_that_runs_nowhere(command: CommandLine) -> None:
+    save_model(tiny_model([node("LRN", ["r"], ["m"], "lrn_3", size=3)]), Path("u.onnx"))
+    words = ("node 'lrn_3' (LRN) can run nowhere", "NPU: ", "CPU: ", "export the network without it")
+    command.refused(1, words, "compile", "u.onnx", *REST)
+
+
+def test_control_flow(command: CommandLine) -> None:
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Relu", ["a"], ["b"])],
+        "body",
+        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("a", TensorProto.FLOAT, None)],
+        [info("on", TensorProto.BOOL, []), info("b", TensorProto.FLOAT, None)],
+    )
+    model = tiny_model([node("Loop", ["n", "", "r"], ["m"], body=body)], {"n": np.array(3, np.int64)})
+    save_model(model, Path("u.onnx"))
+    command.refused(1, ("node 'loop' (Loop)", "control flow cannot be compiled"), "compile", "u.onnx", *REST)
+
+
+@pytest.mark.parametrize(
+    ("shape", "code", "words"),
+    [
+        (None, 2, ("input 'x'", "dynamic shape nx3xhxw", "--shape x=1x3x320x320")),
+        ("x=1,3,16,16", 2, ("--shape 'x=1,3,16,16'", "expected NAME=1x3x416x416")),
+        ("x=1x3x-2x16", 2, ("--shape", "positive whole numbers")),
+        ("x=1x3x0x16", 2, ("--shape", "positive whole numbers")),
+        ("", 2, ("--shape ''", "expected NAME=")),
+        ("q=1x3x16x16", 2, ("--shape names the input 'q'", "its inputs: x")),
+        ("x=1x3x16", 2, ("has 3 dimensions", "the model's input has 4 (nx3xhxw)")),
+        ("x=1x4x16x16", 2, ("differs at dimension 1", "fixes it at 3")),
+        ("x=2x3x16x16", 2, ("input x has a batch of 2, expected 1", "--shape x=1x3x16x16")),
+        ("x=1x3x99999x16", 2, ("input x is 16x99999", "at most 16384", "smaller --shape")),
+    ],
+)
+def test_dynamic_shape(command: CommandLine, shape: str | None, code: int, words: tuple[str, ...]) -> None:
+    save_model(tiny_model(shape=("n", 3, "h", "w")), Path("dyn.onnx"))
+    more = () if shape is None else ("--shape", shape)
+    command.refused(code, words, "compile", "dyn.onnx", *REST, *more)
+
+
+def test_shape_against_a_static_model(command: CommandLine) -> None:
+    words = ("differs at dimension 2", "the model fixes it at 16")
+    command.refused(2, words, "compile", "net.onnx", *REST, "--shape", "x=1x3x32x32")
+
+
+def test_shape_needs_no_name_with_one_input(command: CommandLine) -> None:
+    save_model(tiny_model(shape=("n", 3, "h", "w")), Path("dyn.onnx"))
+    result = command("inspect", "dyn.onnx", "--shape", "1x3x32x16")
+    assert result.code == 0 and "1x8x16x8" in result.out
+
+
+def full(shape: tuple[int, ...], value: float) -> np.ndarray:
+    return np.full(shape, value, np.float32)
+
+
+NAN, INF = float("nan"), float("inf")
+BATCH_NORM = node("BatchNormalization", ["r", "s", "z", "z", "v"], ["m"], "bn_1")
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (tiny_model(weight=NAN), ("node 'stem' (Conv)", "1 of 216 weights are NaN or infinite")),
+        (tiny_model(weight=-INF), ("node 'stem' (Conv)", "1 of 216 weights are NaN or infinite")),
+        (
+            tiny_model([node("Add", ["r", "k"], ["m"])], {"k": full((1, 8, 1, 1), NAN)}),
+            ("(Conv)", "bias are NaN or infinite"),
+        ),
+        (
+            tiny_model([BATCH_NORM], {"s": full((8,), 1), "z": full((8,), 0), "v": full((8,), -1)}),
+            ("node 'bn_1' (BatchNormalization)", "negative variance"),
+        ),
+        (
+            tiny_model([BATCH_NORM], {"s": full((8,), NAN), "z": full((8,), 0), "v": full((8,), 1)}),
+            ("node 'bn_1' (BatchNormalization)", "NaN"),
+        ),
+        (
+            tiny_model(tail=[node("Mul", ["h", "k"], ["t"], "scale_9")], constants={"k": full((1, 7, 8, 8), NAN)}),
+            ("node 'scale_9' (Mul)", "constant 'k' holds NaN (448 of 448)"),
+        ),
+    ],
+    ids=["weight nan", "weight inf", "constant nan", "variance", "gamma nan", "head constant nan"],
+)
+def test_nan_in_the_weights(command: CommandLine, model: onnx.ModelProto, words: tuple[str, ...]) -> None:
+    save_model(model, Path("n.onnx"))
+    command.refused(1, (*words, "check the training run or the export"), "compile", "n.onnx", *REST)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            tiny_model([node("Sub", ["r", "r"], ["z"]), node("Div", ["r", "z"], ["m"], "div_5")]),
+            ("node 'div_5' (Div)", "tensor m", "NaN or infinity"),
+        ),
+        (
+            tiny_model([node("Mul", ["r", "k"], ["z"]), node("Exp", ["z"], ["m"], "exp_5")], {"k": full((), 1e6)}),
+            ("node 'exp_5' (Exp)", "NaN or infinity"),
+        ),
+        (tiny_model(weight=3e38), ("node 'stem' (Conv)", "values up to ", "e+38")),
+    ],
+    ids=["division by zero", "exp overflows", "finite but absurd"],
+)
+def test_nan_in_the_activations(command: CommandLine, model: onnx.ModelProto, words: tuple[str, ...]) -> None:
+    """The message names the node, the image file and the remedy."""
+    save_model(model, Path("n.onnx"))
+    words = ("images/a.png", *words, "check the preprocessing and the model's weights")
+    command.refused(1, words, "compile", "n.onnx", *REST)
+
+
+CONV1 = node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (make_model([CONV1], {"w": full((4, 1, 1, 1), 1)}, (1, 1, 8, 8)), ("input x has 1 channels", "gives 3")),
+        (
+            make_model([node("MatMul", ["x", "w"], ["y"])], {"w": full((3, 4), 1)}, (1, 3)),
+            ("input x takes float32 [1, 3]", "expected real numbers of an image"),
+        ),
+        (
+            make_model(
+                [node("Cast", ["x"], ["f"], to=1), node("Conv", ["f", "w"], ["y"], kernel_shape=[1, 1])],
+                {"w": full((4, 3, 1, 1), 1)},
+                (1, 3, 8, 8),
+                dtype=TensorProto.UINT8,
+            ),
+            ("input x takes uint8", "expected real numbers"),
+        ),
+        (
+            make_model([node("Conv", ["x", "w"], ["y"])], {"w": full((4, 5, 1, 1), 1)}),
+            ("'conv' (Conv)", "[4, 5, 1, 1]"),
+        ),
+        (
+            make_model([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])], {}, output="b"),
+            ("not a valid ONNX model", "topologically"),
+        ),
+        (make_model([CONV1], {"w": full((4, 3, 1, 1), 1)}, output="q"), ("is not a valid ONNX model",)),
+    ],
+    ids=["one channel", "no image", "uint8", "channels do not fit", "cycle", "output from nowhere"],
+)
+def test_network_that_does_not_fit(command: CommandLine, model: onnx.ModelProto, words: tuple[str, ...]) -> None:
+    save_model(model, Path("n.onnx"))
+    result = command("compile", "n.onnx", *REST)
+    assert result.code in (1, 2)
+    command.refused(result.code, words, "compile", "n.onnx", *REST)
+
+
+def test_two_inputs(command: CommandLine) -> None:
+    model = make_model([node("Add", ["x", "x2"], ["a"]), CONV1], {"w": full((4, 3, 1, 1), 1)})
+    model.graph.node[1].input[0] = "a"
+    model.graph.input.append(helper.make_tensor_value_info("x2", TensorProto.FLOAT, [1, 3, 16, 16]))
+    save_model(model, Path("n.onnx"))
+    command.refused(1, ("2 inputs (x, x2)", "expected one", "export the others"), "compile", "n.onnx", *REST)
+
+
+def test_no_output(command: CommandLine) -> None:
+    model = tiny_model()
+    del model.graph.output[:]
+    save_model(model, Path("n.onnx"))
+    command.refused(1, ("n.onnx", "no output", "export it again"), "compile", "n.onnx", *REST)
+
+
+def test_half_precision_is_compiled_and_compared(command: CommandLine) -> None:
+    """A float16 input is legal: the float reference gets it in the precision it declares."""
+    weights = np.random.default_rng(0).standard_normal((4, 3, 1, 1)).astype(np.float16)
+    save_model(make_model([CONV1], {"w": weights}, dtype=TensorProto.FLOAT16), Path("n.onnx"))
+    model = onnx.load("n.onnx")
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    save_model(model, Path("n.onnx"))
+    assert command("compile", "n.onnx", "--calib", "images", "-o", "half").code == 0
+    result = command("compare", "half", "images", "--min-cosine", "0.99")
+    assert result.code == 0, result
+    assert "0 of" in result.out
