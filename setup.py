@@ -58,6 +58,7 @@ class CMakeBuild(build_ext):
                 f"-DPython3_EXECUTABLE={sys.executable}",
                 f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
                 "-DNPUFORGE_PYTHON=ON",
+                "-DNPUFORGE_NATIVE_DIR=",
                 *shlex.split(os.environ.get("CMAKE_ARGS", "")),
             ]
             subprocess.run(configure, check=True)
