@@ -1,0 +1,182 @@
+"""The command line itself: help with examples, usage errors, JSON of every sub-command, plain progress lines and bars on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import GOOD, CommandLine
+
+from npuforge.scripts import cli
+
+SUB_COMMANDS = [(name,) for name in cli.COMMANDS if name != "reference"] + [("reference", "record")]
+QUANTIZE = ("quantize", *GOOD[:-2], "-o", "q.npz")
+RUN = ("run", "build", "images")
+COMPARE = ("compare", "build", "images")
+EVALUATE = ("evaluate", "build", "--images", "images", "--truth", "truth.json")
+RECORD = ("reference", "record", "net.onnx", "images", "-o", "r.npz")
+
+
+def plain(text: str) -> str:
+    """Help text without frames, colours and line breaks."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.mark.parametrize("name", SUB_COMMANDS, ids=" ".join)
+def test_help_has_an_example(command: CommandLine, name: tuple[str, ...]) -> None:
+    """The example is a call of this very sub-command, and every option in it exists."""
+    result = command(*name, "--help")
+    text = plain(result.out)
+    assert result.code == 0 and not result.err
+    example = re.search(r"Example: npuforge ([^│]*?)(?= Arguments| Options)", text)
+    assert example, text
+    assert example[1].startswith(" ".join(name))
+    for option in re.findall(r"(?<=\s)--?[a-z-]+", example[1]):
+        assert option in text.replace(example[0], ""), option
+    assert "--json" in text
+
+
+def test_help_lists_every_sub_command(command: CommandLine) -> None:
+    for option in ("--help", "-h"):
+        result = command(option)
+        assert result.code == 0
+        assert all(re.search(rf"[│|\s]{name}\s", result.out) for name in cli.COMMANDS)
+
+
+def test_every_command_file_is_registered() -> None:
+    """DESIGN section 9 and the folder agree with the list."""
+    folder = Path(cli.__file__).parent
+    assert {p.stem.removeprefix("command_") for p in folder.glob("command_*.py")} == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("frobnicate",), ("No such command 'frobnicate'", "`npuforge --help`")),
+        (("--frobnicate",), ("No such option: --frobnicate", "`npuforge --help`")),
+        (("compile",), ("Missing argument 'MODEL.onnx'", "`npuforge compile --help`")),
+        (("quantize", "net.onnx"), ("Missing option '--output'", "`npuforge quantize --help`")),
+        (("reference", "play"), ("No such command 'play'", "`npuforge reference --help`")),
+        (("run", "build", "images", "--threads", "0"), ("--threads", "`npuforge run --help`")),
+        (("run", "build", "images", "--score", "2"), ("--score", "`npuforge run --help`")),
+        (("run", "build", "images", "images"), ("images", "`npuforge run --help`")),
+    ],
+)
+def test_usage_errors_are_one_line(command: CommandLine, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    assert not command.refused(2, words, *arguments).out
+
+
+@pytest.mark.parametrize("arguments", [(), ("reference",)])
+def test_no_arguments_show_the_help(command: CommandLine, arguments: tuple[str, ...]) -> None:
+    result = command(*arguments)
+    assert result.code == 2 and "Usage: npuforge" in result.out and not result.err
+
+
+# ---- JSON
+def keys(*wanted: str) -> Any:
+    """A check that all keys are there."""
+    return lambda value: set(wanted) <= set(value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "check"),
+    [
+        (("inspect", "net.onnx"), keys("partitions", "macs", "nodes", "npu_share")),
+        (("compile", *GOOD), keys("model", "performance", "memory", "mode", "notices", "seconds")),
+        (QUANTIZE, lambda v: v["mode"] == "fine" and v["images"] == 2),
+        (RUN, lambda v: set(v) == {"a.png", "b.png"}),
+        (COMPARE, lambda v: v["device_equality"]["values_differing"] == 0),
+        (EVALUATE, lambda v: all(0 <= v[c]["map"] <= 1 for c in v) and len(v) == 3),
+        (("report", "build", "-o", "r.html"), keys("layers", "worst_layers")),
+        (RECORD, lambda v: v["images"] == 2 and v["file"] == "r.npz"),
+        (("disasm", "build"), lambda v: any("CONV" in line for line in v)),
+        (("disasm", "build", "--sections"), lambda v: any("instructions" in line for line in v)),
+        (("arch",), keys("nf-b1024", "nf-b4096")),
+        (("arch", "nf-b1024"), keys("name", "fingerprint", "macs_per_cycle")),
+        (("arch", "nf-b1024", "nf-b4096"), lambda v: any("pixel_parallel" in line for line in v["differences"])),
+        (("ops",), lambda v: any(row["name"] == "Conv" and row["npu"] for row in v)),
+    ],
+    ids=lambda a: " ".join(a[:1]) if isinstance(a, tuple) else None,
+)
+def test_json(command: CommandLine, arguments: tuple[str, ...], check: Any) -> None:
+    """Standard output is one JSON document without NaN, and no progress is shown."""
+
+    def refuse(text: str) -> None:
+        raise AssertionError(f"{text} is not JSON")
+
+    result = command(*arguments, "--json")
+    assert result.code == 0, result
+    value = json.loads(result.out, parse_constant=refuse)
+    assert check(value), value
+    assert not re.search(r"\d+/\d+", result.err)
+
+
+def test_every_sub_command_with_json_is_tested() -> None:
+    named = {case[0][0] for m in test_json.pytestmark for case in m.args[1]}  # type: ignore[attr-defined]
+    assert named == set(cli.COMMANDS)
+
+
+def test_json_with_an_error_or_a_gate(command: CommandLine) -> None:
+    """An error leaves standard output empty; an exceeded gate does not: the figures are there, and the exit code."""
+    assert not command.refused(1, ("nowhere",), "run", "build", "nowhere", "--json").out
+    result = command(*COMPARE, "--min-cosine", "2", "--json")
+    assert result.code == 3 and json.loads(result.out)["gates"][0]["passed"] is False
+
+
+# ---- progress
+def test_progress_is_plain_lines_without_a_terminal(command: CommandLine) -> None:
+    result = command("compile", *GOOD)
+    assert result.code == 0
+    assert "\x1b" not in result.err and "\r" not in result.err
+    lines = result.err.splitlines()
+    assert {line for line in lines if line.startswith("calibrate")} == {"calibrate: 1/2", "calibrate: 2/2"}
+    assert lines[-1] == "compile: 11/11"
+    assert command(*RUN).err.splitlines() == ["run: 1/2", "run: 2/2"]
+
+
+def test_progress_lines_stay_few(capsys: pytest.CaptureFixture[str]) -> None:
+    from npuforge.scripts.common import progress
+
+    with progress() as show:
+        for done in range(1, 1001):
+            show("calibrate", done, 1000)
+    assert capsys.readouterr().err.splitlines() == [f"calibrate: {n}/1000" for n in (1, 250, 500, 750, 1000)]
+
+
+def test_progress_is_bars_on_a_terminal(command: CommandLine) -> None:
+    """A pseudo-terminal of `script`; results and errors are as elsewhere."""
+    tool = shutil.which("script")
+    if tool is None:
+        pytest.skip("script (util-linux) is not installed")
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    line = f"'{sys.executable}' -m npuforge.scripts.cli compile {' '.join(GOOD)}"
+    environment = os.environ | {"PYTHONPATH": source, "TERM": "xterm-256color", "COLUMNS": "100"}
+    done = subprocess.run(
+        [tool, "-qec", line, "/dev/null"], env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "━" in done.stdout and "\x1b[" in done.stdout
+    text = plain(done.stdout)
+    assert "11/11" in text and "2/2" in text and "written: build/ in" in text
+    assert "calibrate: 1/2" not in text
+
+
+def test_written_in_any_working_folder(command: CommandLine) -> None:
+    """-o defaults to build/, and an absolute folder works as well."""
+    assert command("compile", *GOOD[:-2], "-o", Path("else/where").absolute()).code == 0
+    assert command("disasm", Path("else/where/model.bin")).code == 0
+    assert (
+        command(
+            "run", "else/where", "images/a.png", "--draw", "drawn", "--tensors", "t/all.npz", "--profile", "trace.json"
+        ).code
+        == 0
+    )
+    assert Path("drawn/a.png").is_file() and Path("t/all.npz").is_file()
+    assert json.loads(Path("trace.json").read_text())["traceEvents"]
