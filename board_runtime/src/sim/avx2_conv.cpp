@@ -37,7 +37,8 @@ template <StageKind kKind, int kPixels, bool kHalf>
 inline void tile(const ConvRow& row, const std::uint8_t* activations, int block, std::uint8_t* out) {
     const ConvPack& pack = *row.pack;
     const std::size_t step = row.activation_step;
-    const std::uint8_t* weights = pack.weights[0].bytes + static_cast<std::size_t>(block) * pack.block_stride;
+    const std::uint8_t* weights = reinterpret_cast<const std::uint8_t*>(pack.weights.data()) +
+                                  static_cast<std::size_t>(block) * pack.block_stride;
     const auto* bias = reinterpret_cast<const __m256i*>(pack.bias.data() + static_cast<std::size_t>(block) * 16);
     __m256i acc[kPixels][2];
 #pragma GCC unroll 6

@@ -48,7 +48,8 @@ inline void accumulate(const ConvRow& row, const std::uint8_t* activations, int 
                        __m512i (&acc)[kPixels][kBlocks]) {
     const ConvPack& pack = *row.pack;
     const std::size_t step = row.activation_step;
-    const std::uint8_t* weights = pack.weights[0].bytes + static_cast<std::size_t>(block) * pack.block_stride;
+    const std::uint8_t* weights = reinterpret_cast<const std::uint8_t*>(pack.weights.data()) +
+                                  static_cast<std::size_t>(block) * pack.block_stride;
     const std::size_t block_stride = pack.block_stride;
 #pragma GCC unroll 8
     for (int p = 0; p < kPixels; ++p)
