@@ -40,6 +40,13 @@ class Residency:
 
     sram: set[Storage] = field(default_factory=set)
     pool: set[Storage] = field(default_factory=set)
+    in_place: dict[Storage, Storage] = field(default_factory=dict)  # storages that take the bytes of another
+
+    def holder(self, storage: Storage) -> Storage:
+        """The storage whose bytes `storage` uses: itself, mostly."""
+        while storage in self.in_place:
+            storage = self.in_place[storage]
+        return storage
 
 
 @dataclass
@@ -131,7 +138,8 @@ class Emitter:
     ) -> None:
         self.lowered, self.plans, self.residency, self.result, self.pool = lowered, plans, residency, result, pool
         self.npu = Npu()
-        self.sram = {s: Buffer(s.name, s.size, SRAM) for s in residency.sram}
+        holders = {s: Buffer(s.name, s.size, SRAM) for s in residency.sram if residency.holder(s) is s}
+        self.sram = {s: holders[residency.holder(s)] for s in residency.sram}
         self.loaded: set[Storage] = set()
         self.params: dict[LayerPlan, dict[str, Param]] = {}
         self.traces: dict[Layer, Trace] = {}

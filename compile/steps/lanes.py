@@ -290,6 +290,7 @@ def run(qgraph: QGraph, arch: Arch) -> LaneResult:
         worker = _Partition(qgraph, arch, index, result.places)
         result.partitions.append(worker.run())
         result.moved_names |= worker.moved_names
+        result.in_place |= worker.in_place
     number = 0
     for lowered in result.partitions:
         for layer in lowered.layers:

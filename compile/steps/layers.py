@@ -130,6 +130,9 @@ class LaneResult:
     arch: Arch
     partitions: list[Lowered]
     places: dict[str, Place] = field(default_factory=dict)
+    in_place: dict[Storage, Storage] = field(
+        default_factory=dict
+    )  # may take the bytes of another when that is read for the last time
     moved_names: dict[str, str] = field(default_factory=dict)  # tensors made by this step -> the tensor they hold
 
     def to_json(self) -> dict[str, Any]:

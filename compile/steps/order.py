@@ -31,6 +31,9 @@ def precedence(layers: Sequence[Layer], result: LaneResult) -> list[list[int]]:
             place = result.places[tensor]
             own += [(place.storage, first, first + count, writes) for first, count in place.runs]
         touched.append(own)
+        overwritten = result.in_place.get(result.places[layer.output].storage)
+        if overwritten is not None:
+            own.append((overwritten, 0, overwritten.blocks, True))
     before: list[list[int]] = []
     for j, mine in enumerate(touched):
         found = []
@@ -58,12 +61,18 @@ def candidates(layers: Sequence[Layer], result: LaneResult, times: Sequence[Laye
 
 
 def _chains(before: Sequence[Sequence[int]], times: Sequence[LayerTime]) -> list[int]:
-    """Cycles of the longest chain that starts with each layer; a layer that runs beside its successor counts with its first band only."""
+    """Cycles from the start of each layer to the end of all that follows from it. A layer on another engine may start after the first band, but
+    ends no earlier than one band of its own after the end of what it reads."""
     chain = [t.cycles for t in times]
     for j in range(len(before) - 1, -1, -1):
+        after = times[j]
         for i in before[j]:
-            own = times[i].cycles if times[i].engine == times[j].engine else times[i].first_band
-            chain[i] = max(chain[i], own + chain[j])
+            own = times[i]
+            if own.engine == after.engine:
+                length = own.cycles + chain[j]
+            else:
+                length = max(own.first_band + chain[j], own.cycles + chain[j] - after.cycles + after.first_band)
+            chain[i] = max(chain[i], length)
     return chain
 
 

@@ -15,7 +15,7 @@ from npuforge.compile.steps.order import LayerTime
 from npuforge.hw_kernels.dsl.program import Cut, program_of
 
 # A resident layer gets one band per so many cycles: the engines overlap across layers at band granularity.
-BAND_CYCLES = 1000
+BAND_CYCLES = 700
 MAX_BANDS = 8
 COMFORTABLE_BANDS = 16  # of a streaming layer, while something else could be spilled instead
 PREFETCH_LAYERS = 6
@@ -86,14 +86,14 @@ class Planner:
                     weight[other] = max(weight[other], self.cycles[k])
         return weight
 
+    def _bands(self, index: int) -> int:
+        """Bands of a layer that does not stream."""
+        return max(1, min(MAX_BANDS, self.weight[index] // BAND_CYCLES, self.plans[index].work.out_size[0]))
+
     def times(self) -> list[LayerTime]:
         """For choosing an order."""
-        return [
-            LayerTime(
-                plan.program.whole(plan.work)[0].engine, cycles, cycles // max(1, min(MAX_BANDS, plan.work.out_size[0]))
-            )
-            for plan, cycles in zip(self.plans, self.cycles, strict=True)
-        ]
+        engines = [plan.program.whole(plan.work)[0].engine for plan in self.plans]
+        return [LayerTime(e, c, c // self._bands(k)) for k, (e, c) in enumerate(zip(engines, self.cycles, strict=True))]
 
     # ---- residency -------------------------------------------------------------------------------------------------
     def start(self) -> Residency:
@@ -144,10 +144,26 @@ class Planner:
         return min(self._need(index, residency, bands, 1, depth), self._need(index, residency, bands, cuts, depth))
 
     def _alive(self, index: int, residency: Residency) -> int:
-        return sum(s.size for s in residency.sram if self.first[s] <= index <= self.last[s])
+        """Bytes of the resident storages that a layer must leave alone; one that is written in place costs nothing."""
+        alive = (s for s in residency.sram if self.first[s] <= index <= self.last[s])
+        return sum(s.size for s in alive if not (self.first[s] == index and self._in_place(s, residency)))
+
+    def _in_place(self, storage: Storage, residency: Residency) -> bool:
+        """Does it take the bytes of another: both whole in SRAM, or both only in the pool, and nobody outside reads either?"""
+        other = self.result.in_place.get(storage)
+        if other is None or {storage, other} & self.outside:
+            return False
+        return (storage in residency.sram) == (other in residency.sram) and (storage in residency.pool) == (
+            other in residency.pool
+        )
 
     def fit(self, budget: int) -> Residency:
         """Spills until every layer fits into `budget` bytes."""
+        residency = self._spill(budget)
+        residency.in_place = {s: self.result.in_place[s] for s in self.first if self._in_place(s, residency)}
+        return residency
+
+    def _spill(self, budget: int) -> Residency:
         residency = self.start()
         count = len(self.plans)
         while True:
@@ -214,7 +230,7 @@ class Planner:
         """(bands, cuts, buffers of a stream): as few as fit into `room`."""
         plan = self.plans[index]
         height, blocks = plan.work.out_size[0], plan.work.out_blocks
-        wanted = max(1, min(MAX_BANDS, self.weight[index] // BAND_CYCLES, height))
+        wanted = self._bands(index)
         streams = self._streams(index, residency)
         wanted = max(wanted, min(2, height)) if streams else wanted
         for depth in (2, 1):

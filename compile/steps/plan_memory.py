@@ -155,8 +155,9 @@ def run(tiled: TileResult) -> MemoryPlan:
             use(places[tensor].storage, start.get(tensor, now))
         for layer in emitted.lowered.layers:
             for tensor in (*layer.inputs, layer.output):
-                if places[tensor].storage in emitted.residency.pool:
-                    use(places[tensor].storage, now)
+                storage = places[tensor].storage
+                if storage in emitted.residency.pool:
+                    use(emitted.residency.holder(storage), now)
             now += 1
     border = {t for e in tiled.partitions for t in e.lowered.outputs}
     for tensor in border:  # read after the partition has ended
@@ -164,7 +165,10 @@ def run(tiled: TileResult) -> MemoryPlan:
     storages = list(spans)
     blocks = [Block(s.name, spans[s][0], spans[s][1] + 1, s.size) for s in storages]
     size, offsets = allocate(blocks, nodes=3000)
-    return MemoryPlan(blocks, offsets, size, dict(zip(storages, offsets, strict=True)))
+    address = dict(zip(storages, offsets, strict=True))
+    for emitted in tiled.partitions:
+        address |= {s: address[emitted.residency.holder(s)] for s in emitted.residency.pool}
+    return MemoryPlan(blocks, offsets, size, address)
 
 
 def verify(plan: MemoryPlan) -> None:

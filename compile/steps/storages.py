@@ -56,6 +56,7 @@ class PartitionState:
         self.compact: dict[str, str] = {}  # tensor -> the tensor that holds it with a map of its own
         self.moved_names: dict[str, str] = {}
         self.made_shapes: dict[str, tuple[int, ...]] = {}  # of tensors that hold no tensor of the graph
+        self.in_place: dict[Storage, Storage] = {}
         self.shared: set[str] = set()  # inputs whose blocks hold other channels, perhaps
         self.node_of = {n.name: n for n in self.graph.nodes}
 
@@ -119,8 +120,9 @@ def assign(state: PartitionState) -> None:
         if layer.output not in placed:
             usable = (t for t in layer.inputs if t not in shared | outside and last_read.get(t) == index)
             operand = next((t for t in usable if _may_overwrite(state, layer, t)), None)
-            own = operand is None or layer.output in outside
-            placed[layer.output] = _own_storage(state, layer.output) if own else placed[str(operand)]
+            placed[layer.output] = _own_storage(state, layer.output)
+            if operand is not None and layer.output not in outside:
+                state.in_place[placed[layer.output][0]] = placed[operand][0]
     for tensor, lanes in state.maps.items():
         state.places[tensor] = Place(placed[tensor][0], placed[tensor][1], lanes, segments.get(tensor, ()))
     for tensor in state.aliases:

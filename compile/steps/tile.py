@@ -121,7 +121,9 @@ def _fit_partition(
         planner.shape(residency, budget)
         for plan in planner.plans:
             place_sections(plan)
-        buffers = {s: pool.get(s) or Buffer(s.name, s.size, POOL) for s in residency.pool}
+        holders = {residency.holder(s) for s in residency.pool}
+        made = {s: pool.get(s) or Buffer(s.name, s.size, POOL) for s in sorted(holders, key=lambda s: s.name)}
+        buffers = {s: made[residency.holder(s)] for s in residency.pool}
         emitted = Emitter(lowered, planner.plans, residency, lanes, buffers).run()
         placed = _place_sram(emitted, lanes.arch)
         if placed is not None:

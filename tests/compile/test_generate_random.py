@@ -116,7 +116,7 @@ class RandomNet:
 
 
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

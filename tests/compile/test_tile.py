@@ -87,3 +87,33 @@ def test_neighbours_of_a_long_layer_are_banded_too() -> None:
     net.conv("end", "deep", 16, (1, 1))
     result = tiled(net, ["end"], load("nf-b4096"))
     assert [len(p.work.bands) for p in result.partitions[0].plans] == [8, 8, 8]
+
+
+def residual(net: Net, late_reader: bool) -> list[str]:
+    """x, y = x + conv(x); with a late reader x is still needed after the sum."""
+    net.conv("x", "input", 16, (1, 1))
+    net.conv("c", "x", 16, (3, 3), pads=(1, 1, 1, 1))
+    net.pair("Add", "y", "x", "c")
+    net.conv("end", "y", 16, (1, 1))
+    if late_reader:
+        net.conv("again", "c", 16, (1, 1))
+        net.conv("late", "x", 16, (1, 1))
+        return ["end", "late", "again"]
+    return ["end"]
+
+
+@pytest.mark.parametrize("sram", [65536, 2097152])
+def test_sum_takes_the_place_of_an_operand_that_is_read_for_the_last_time(sram: int) -> None:
+    net = Net((16, 80, 80), 5)
+    result = tiled(net, residual(net, False), small_arch(sram))
+    places, residency = result.lanes.places, result.partitions[0].residency
+    assert residency.holder(places["y"].storage) is places["x"].storage  # in SRAM, or both in the pool
+    blocks = {b.name for b, _ in result.sram_blocks[0]}
+    assert ("x" in blocks and "y" not in blocks) if sram > 65536 else "x" not in blocks
+
+
+def test_operand_that_is_read_later_stays() -> None:
+    net = Net((16, 40, 40), 5)
+    result = tiled(net, residual(net, True), load("nf-b4096"))
+    places, residency = result.lanes.places, result.partitions[0].residency
+    assert residency.holder(places["y"].storage) is places["y"].storage
