@@ -24,26 +24,27 @@ class RoundDown {
 /// Which lanes the two vectors of a pixel hold: unpacked_lanes or half_lanes.
 enum class Order { kUnpacked, kHalves };
 
+inline __m256i load_words(const std::int16_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
+
 /// Table values of 16 pre-activations.
 inline __m256i table_words(const StagePack& pack, __m256i t) {
-    const int step = pack.op.fraction_bits - 4;
-    const __m128i count = _mm_cvtsi32_si128(step);
+    const TableVectors& v = pack.vectors;
+    const __m128i count = _mm_cvtsi32_si128(pack.op.fraction_bits - 4);
     const __m256i zero = _mm256_setzero_si256();
     const __m256i k = _mm256_and_si256(_mm256_sra_epi16(t, count), _mm256_set1_epi16(255));
-    const __m256i rest = _mm256_and_si256(t, _mm256_set1_epi16(static_cast<short>((1 << step) - 1)));
-    const __m256i one = _mm256_set1_epi16(static_cast<short>(1 << step));
-    const __m256i rounding = _mm256_set1_epi32(1 << (step - 1));
+    const __m256i rest = _mm256_and_si256(t, load_words(v.rest_mask));
+    const __m256i one = load_words(v.one);
+    const __m256i rounding = _mm256_load_si256(reinterpret_cast<const __m256i*>(v.wide_rounding));
     const auto interpolate = [&](__m256i index, __m256i weights) {  // (T*2^step + difference*rest + rounding) >> step
         const __m256i pairs = _mm256_i32gather_epi32(pack.pairs, index, 4);
         return _mm256_sra_epi32(_mm256_add_epi32(_mm256_madd_epi16(pairs, weights), rounding), count);
     };
     __m256i u = _mm256_packs_epi32(interpolate(_mm256_unpacklo_epi16(k, zero), _mm256_unpacklo_epi16(one, rest)),
                                    interpolate(_mm256_unpackhi_epi16(k, zero), _mm256_unpackhi_epi16(one, rest)));
-    const int limit = 8 << pack.op.fraction_bits;
-    const __m256i tail_low = pack.op.tail_low_is_input ? t : _mm256_set1_epi16(static_cast<short>(pack.op.tail_low));
-    const __m256i tail_high = pack.op.tail_high_is_input ? t : _mm256_set1_epi16(static_cast<short>(pack.op.tail_high));
-    u = _mm256_blendv_epi8(u, tail_low, _mm256_cmpgt_epi16(_mm256_set1_epi16(static_cast<short>(-limit)), t));
-    return _mm256_blendv_epi8(u, tail_high, _mm256_cmpgt_epi16(t, _mm256_set1_epi16(static_cast<short>(limit - 1))));
+    const __m256i below = _mm256_cmpgt_epi16(load_words(v.lowest), t),
+                  above = _mm256_cmpgt_epi16(t, load_words(v.highest));
+    u = _mm256_blendv_epi8(u, pack.op.tail_low_is_input ? t : load_words(v.tail_low), below);
+    return _mm256_blendv_epi8(u, pack.op.tail_high_is_input ? t : load_words(v.tail_high), above);
 }
 
 /// floor(a*multiplier + addend) in rounding mode "down", see simd_pack.hpp.

@@ -12,10 +12,10 @@ constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
 
 /// Table values of 32 pre-activations.
 inline __m512i table_words(const StagePack& pack, __m512i t) {
-    const int step = pack.op.fraction_bits - 4;
-    const __m128i count = _mm_cvtsi32_si128(step);
+    const TableVectors& v = pack.vectors;
+    const __m128i count = _mm_cvtsi32_si128(pack.op.fraction_bits - 4);
     const __m512i k = _mm512_sra_epi16(t, count);
-    const __m512i rest = _mm512_and_si512(t, _mm512_set1_epi16(static_cast<short>((1 << step) - 1)));
+    const __m512i rest = _mm512_and_si512(t, _mm512_load_si512(v.rest_mask));
     const __mmask32 bit6 = _mm512_test_epi16_mask(k, _mm512_set1_epi16(0x40));
     const __mmask32 bit7 = _mm512_test_epi16_mask(k, _mm512_set1_epi16(0x80));
     const auto look_up = [&](const std::int16_t* entries) {
@@ -29,15 +29,12 @@ inline __m512i table_words(const StagePack& pack, __m512i t) {
                                        _mm512_mask_blend_epi16(bit6, q2, q3));
     };
     const __m512i low = look_up(pack.table), difference = look_up(pack.difference);
-    const __m512i scaled =
-        _mm512_add_epi16(_mm512_mullo_epi16(difference, rest), _mm512_set1_epi16(static_cast<short>(1 << (step - 1))));
+    const __m512i scaled = _mm512_add_epi16(_mm512_mullo_epi16(difference, rest), _mm512_load_si512(v.rounding));
     __m512i u = _mm512_add_epi16(low, _mm512_sra_epi16(scaled, count));
-    const int limit = 8 << pack.op.fraction_bits;
-    const __m512i tail_low = pack.op.tail_low_is_input ? t : _mm512_set1_epi16(static_cast<short>(pack.op.tail_low));
-    const __m512i tail_high = pack.op.tail_high_is_input ? t : _mm512_set1_epi16(static_cast<short>(pack.op.tail_high));
-    u = _mm512_mask_mov_epi16(u, _mm512_cmplt_epi16_mask(t, _mm512_set1_epi16(static_cast<short>(-limit))), tail_low);
-    return _mm512_mask_mov_epi16(u, _mm512_cmpge_epi16_mask(t, _mm512_set1_epi16(static_cast<short>(limit))),
-                                 tail_high);
+    const __mmask32 below = _mm512_cmplt_epi16_mask(t, _mm512_load_si512(v.lowest));
+    const __mmask32 above = _mm512_cmpgt_epi16_mask(t, _mm512_load_si512(v.highest));
+    u = _mm512_mask_mov_epi16(u, below, pack.op.tail_low_is_input ? t : _mm512_load_si512(v.tail_low));
+    return _mm512_mask_mov_epi16(u, above, pack.op.tail_high_is_input ? t : _mm512_load_si512(v.tail_high));
 }
 
 /// floor(a*multiplier + addend), see simd_pack.hpp.

@@ -1,6 +1,7 @@
 // Owns the preparation of stage parameters (see simd_pack.hpp).
 #include "simd_pack.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -86,6 +87,21 @@ void make_stage(StagePack& pack, const StageOp& op, const Constants& constants, 
             pack.pairs[k & 255] = static_cast<std::int32_t>(static_cast<std::uint32_t>(difference16) << 16 |
                                                             static_cast<std::uint16_t>(low16));
         }
+    }
+    if (table) {
+        TableVectors& v = pack.vectors;
+        const int step = op.fraction_bits - 4, limit = 8 << op.fraction_bits;
+        const auto fill = [](std::int16_t (&to)[32], int value) {
+            std::fill(to, to + 32, static_cast<std::int16_t>(value));
+        };
+        fill(v.rest_mask, (1 << step) - 1);
+        fill(v.one, 1 << step);
+        fill(v.rounding, 1 << (step - 1));
+        std::fill(v.wide_rounding, v.wide_rounding + 16, 1 << (step - 1));
+        fill(v.lowest, -limit);
+        fill(v.highest, limit - 1);
+        fill(v.tail_low, op.tail_low);
+        fill(v.tail_high, op.tail_high);
     }
     pack.kind = !exact ? StageKind::kInteger : table ? StageKind::kTable : StageKind::kPwl;
     if (!exact) return;

@@ -45,11 +45,22 @@ struct StageSet {
     std::int8_t low[64], high[64];      ///< table: -128, 127
 };
 
+/// Constants of the table stage, one value in all lanes.
+struct TableVectors {
+    alignas(64) std::int16_t rest_mask[32];  ///< 2^(F-4) - 1
+    std::int16_t one[32];                    ///< 2^(F-4)
+    std::int16_t rounding[32];               ///< 2^(F-5)
+    std::int32_t wide_rounding[16];
+    std::int16_t lowest[32], highest[32];      ///< of the table's domain: -8*2^F, 8*2^F - 1
+    std::int16_t tail_low[32], tail_high[32];  ///< values outside, where a tail is not the input
+};
+
 struct StagePack {
     StageKind kind = StageKind::kInteger;
     bool linear = false;  ///< pwl: one multiplier for both signs
     StageOp op;
     std::vector<StageSet> sets;  ///< per block
+    TableVectors vectors;
     // Table by k & 255: T[k] and T[k+1] - T[k].
     alignas(64) std::int16_t table[256];
     std::int16_t difference[256];
