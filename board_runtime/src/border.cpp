@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#if defined(__SSE2__)
-#include <emmintrin.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
 #endif
 
 namespace npuforge {
@@ -79,34 +79,42 @@ struct Quantiser {
     bool run(const float* from, int count, std::int8_t* to) const {
         bool nan = false;
         int i = 0;
-#if defined(__SSE2__)
-        __m128d unordered = _mm_setzero_pd();
-        const auto two = [&](__m128 values) {
-            __m128d x = _mm_div_pd(_mm_cvtps_pd(values), _mm_set1_pd(scale));
-            if (image) x = _mm_sub_pd(_mm_add_pd(x, _mm_set1_pd(mean)), _mm_set1_pd(128.0));
-            unordered = _mm_or_pd(unordered, _mm_cmpunord_pd(x, x));
-            // Beyond +-512 the result is an end of the int8 range, whatever the zero point. NaN becomes -512.
-            x = _mm_min_pd(_mm_max_pd(x, _mm_set1_pd(-512.0)), _mm_set1_pd(512.0));
-            // floor(x), or floor(x) + 1 where the addition rounds up: then x - low is about 0 and the next step adds
-            // nothing.
-            const __m128d low =
-                _mm_sub_pd(_mm_cvtepi32_pd(_mm_cvttpd_epi32(_mm_add_pd(x, _mm_set1_pd(1024.0)))), _mm_set1_pd(1024.0));
-            const __m128d up = _mm_and_pd(_mm_cmpge_pd(_mm_sub_pd(x, low), _mm_set1_pd(0.5)), _mm_set1_pd(1.0));
-            const __m128d q = _mm_add_pd(_mm_add_pd(low, up), _mm_set1_pd(image ? 0.0 : zero));
-            return _mm_cvttpd_epi32(_mm_min_pd(_mm_max_pd(q, _mm_set1_pd(-128.0)), _mm_set1_pd(127.0)));
-        };
-        for (; i + 4 <= count; i += 4) {
-            const __m128 values = _mm_loadu_ps(from + i);
-            const __m128i words = _mm_packs_epi32(_mm_unpacklo_epi64(two(values), two(_mm_movehl_ps(values, values))),
-                                                  _mm_setzero_si128());
-            const std::int32_t bytes = _mm_cvtsi128_si32(_mm_packs_epi16(words, words));
-            std::memcpy(to + i, &bytes, sizeof bytes);
-        }
-        nan = _mm_movemask_pd(unordered) != 0;
+#if defined(__x86_64__)
+        static const bool wide = __builtin_cpu_supports("avx2") != 0;
+        if (wide) i = run_avx2(from, count, to, &nan);
 #endif
         for (; i < count; ++i) to[i] = (*this)(from[i], &nan);
         return nan;
     }
+
+#if defined(__x86_64__)
+    // Four at a time; returns how many.
+    __attribute__((target("avx2"))) int run_avx2(const float* from, int count, std::int8_t* to, bool* nan) const {
+        const __m256d divisor = _mm256_set1_pd(scale), added = _mm256_set1_pd(mean), offset = _mm256_set1_pd(128.0);
+        const __m256d half = _mm256_set1_pd(0.5), one = _mm256_set1_pd(1.0),
+                      zero_point = _mm256_set1_pd(image ? 0.0 : zero);
+        const bool divide = scale != 1.0;
+        __m256d unordered = _mm256_setzero_pd();
+        int i = 0;
+        for (; i + 4 <= count; i += 4) {
+            __m256d x = _mm256_cvtps_pd(_mm_loadu_ps(from + i));
+            if (divide) x = _mm256_div_pd(x, divisor);
+            if (image) x = _mm256_sub_pd(_mm256_add_pd(x, added), offset);
+            unordered = _mm256_or_pd(unordered, _mm256_cmp_pd(x, x, _CMP_UNORD_Q));
+            // Beyond +-512 the result is an end of the int8 range, whatever the zero point. NaN becomes -512.
+            x = _mm256_min_pd(_mm256_max_pd(x, _mm256_set1_pd(-512.0)), _mm256_set1_pd(512.0));
+            const __m256d low = _mm256_floor_pd(x);
+            const __m256d up = _mm256_and_pd(_mm256_cmp_pd(_mm256_sub_pd(x, low), half, _CMP_GE_OQ), one);
+            __m256d q = _mm256_add_pd(_mm256_add_pd(low, up), zero_point);
+            q = _mm256_min_pd(_mm256_max_pd(q, _mm256_set1_pd(-128.0)), _mm256_set1_pd(127.0));
+            const __m128i words = _mm_packs_epi32(_mm256_cvttpd_epi32(q), _mm_setzero_si128());
+            const std::int32_t bytes = _mm_cvtsi128_si32(_mm_packs_epi16(words, words));
+            std::memcpy(to + i, &bytes, sizeof bytes);
+        }
+        *nan = _mm256_movemask_pd(unordered) != 0;
+        return i;
+    }
+#endif
 };
 
 }  // namespace
