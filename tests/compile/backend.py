@@ -30,7 +30,7 @@ def check(net: Net, *outputs: str, arch: str | Arch = "nf-b1024") -> CompiledPro
     compared = run_and_compare(machine, {k: v[0] for k, v in values.items()})
     for name in outputs:
         np.testing.assert_array_equal(machine.read_tensor(name), values[name][0], err_msg=name)
-    assert compared >= 1
+    assert compared or {n.op for n in qgraph.graph.nodes} == {"ChannelGather"}  # which only renames lanes
     return compiled
 
 
