@@ -52,7 +52,8 @@ class Session::Lease {
 
 namespace {
 
-std::unique_ptr<Device> make_device(const std::shared_ptr<const Program>& program, const SessionOptions& options) {
+std::unique_ptr<Device> make_device([[maybe_unused]] const std::shared_ptr<const Program>& program,
+                                    const SessionOptions& options) {
     if (options.threads < 1)
         throw ArgumentError("threads: expected 1 or more, found " + std::to_string(options.threads));
     if (options.device == "sim") {

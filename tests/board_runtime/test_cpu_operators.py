@@ -21,6 +21,7 @@ from npuforge.compile.ir.errors import NpuforgeError
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cpu_cases import OpCase, check, run_native
+from tiny_model import TinyModel
 
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 R = np.random.default_rng(7)
@@ -409,16 +410,17 @@ def test_every_operator_is_tested() -> None:
 
 
 def test_onnx_runtime_is_not_needed(tmp_path: Path) -> None:
-    """The board package runs an operator where neither onnx nor ONNX Runtime can be imported."""
+    """The board package runs a whole model where neither onnx nor ONNX Runtime nor protobuf can be imported."""
+    (tmp_path / "model.bin").write_bytes(TinyModel(second=True).build())
     program = (
         "import sys\n"
         "for name in ('onnx', 'onnxruntime', 'npuforge.quant', 'google.protobuf'):\n"
         "    sys.modules[name] = None\n"
         "import numpy as np\n"
         "import npuforge.board_runtime.session, npuforge.board_runtime.vart\n"
-        "from npuforge.board_runtime import _native\n"
-        "y, = _native.run_operator('Sigmoid', '{}', 'null', [np.zeros(3, np.float32)], [False], 1)\n"
-        "assert y.tolist() == [0.5, 0.5, 0.5]\n"
+        "session = npuforge.board_runtime.session.Session('.')\n"
+        "outputs = session.run([np.zeros((1, 5, 4, 6), np.float32)])\n"
+        "assert abs(outputs['o'][0, 0, 0] - 0.5) < 1e-6, outputs\n"
         "loaded = [m for m in sys.modules if m.split('.')[0] in ('onnx', 'onnxruntime') and sys.modules[m] is not None]\n"
         "assert not loaded, loaded\n"
     )

@@ -57,3 +57,8 @@ def test_no_allocation_after_warm_up(programs: Path, model: Path, device: str, t
 @pytest.mark.parametrize("device", ["sim", "csim"])
 def test_threads(programs: Path, model: Path, device: str) -> None:
     subprocess.run([programs / "exercise", model, device, "20"], check=True)
+
+
+@pytest.mark.slow
+def test_random_damage(programs: Path, model: Path) -> None:
+    subprocess.run([programs / "damage", model, "2000"], check=True)

@@ -130,7 +130,7 @@ def test_failures_are_statuses_with_a_message(folder: Path) -> None:
     assert runner.wait(job) == 1 and "output 'z': expected room for 480 bytes, found 8" in runner.message(job)
     job = runner.execute_async([feed()], [good[0], np.empty(good[1].shape, np.int32)])
     assert runner.wait(job) == 1 and runner.message(job) == "output 'z': type expected float32, found int32"
-    with pytest.raises(UsageError, match="output 1: type expected .*, found float64"):
+    with pytest.raises(UsageError, match=r"output 1: type expected .*, found float64"):
         runner.execute_async([feed()], [good[0], np.empty(good[1].shape)])
     with pytest.raises(NpuforgeError, match="shape expected"):
         runner.run([feed()[:, :1].copy()])

@@ -31,6 +31,7 @@ inline void register_reshape(Registry& registry) {
                 } else {
                     node.check(dim >= 0, "the new shape has a negative dimension");
                     known *= dim;
+                    node.check(known <= (std::int64_t{1} << 32), "the new shape is too large");
                 }
                 out.push(dim);
             }
