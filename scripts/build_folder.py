@@ -58,6 +58,10 @@ def open_build(folder: Path) -> Build:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         files = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+        if manifest.get("format") != 1:
+            raise ValueError(f"format {manifest.get('format')!r}, expected 1: another version of npuforge wrote it")
+        if any(not isinstance(digest, str) or Path(name).name != name for name, digest in files.items()):
+            raise ValueError("its files are not plain names with their sha256")
         missing = [name for name in (BIN, QUANTISED, REFERENCE, SUMMARY) if name not in files]
         if missing:
             raise ValueError(f"it does not list {missing[0]}")

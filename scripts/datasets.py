@@ -178,16 +178,11 @@ def _read_coco_annotation(
     if category not in label_of:
         raise DatasetError(f"{where}: category_id {category} is not among the categories")
     box = _member(annotation, "bbox", list, where)
-    if (
-        len(box) != 4
-        or not all(isinstance(v, (int, float)) and np.isfinite(v) for v in box)
-        or box[2] < 0
-        or box[3] < 0
-    ):
+    if len(box) != 4 or not all(isinstance(v, (int, float)) and abs(v) < 1e9 for v in box) or box[2] < 0 or box[3] < 0:
         raise DatasetError(f"{where}: bbox must be [x, y, width, height] with a size of at least 0, found {box}")
     x, y, w, h = (float(v) for v in box)
     area, crowd = annotation.get("area", w * h), annotation.get("iscrowd", 0)
-    if isinstance(area, bool) or not isinstance(area, (int, float)) or not 0 <= area < np.inf:
+    if isinstance(area, bool) or not isinstance(area, (int, float)) or not 0 <= area < 1e18:
         raise DatasetError(f"{where}: area must be a number of at least 0, found {area!r}")
     if crowd not in (0, 1):
         raise DatasetError(f"{where}: iscrowd must be 0 or 1, found {crowd!r}")

@@ -91,6 +91,7 @@ def load_recording(path: Path, model_sha256: str, preprocess: Preprocess) -> Rec
         KeyError,
         TypeError,
         AttributeError,
+        RuntimeError,
         EOFError,
         zlib.error,
         zipfile.BadZipFile,

@@ -97,6 +97,7 @@ def load(path: Path) -> Any:
         KeyError,
         TypeError,
         AttributeError,
+        RuntimeError,
         EOFError,
         zlib.error,
         zipfile.BadZipFile,

@@ -118,6 +118,11 @@ def _infer(graph: Graph, node: Node) -> None:
                 f"node '{node.name}' ({node.op}): not even the number of dimensions of '{name}' is known before the data; "
                 "export the network without this node (post-processing is done by the runtime's head)"
             )
+        if any(d is not None and d < 0 for d in shape):
+            raise ModelError(
+                f"node '{node.name}' ({node.op}): its output '{name}' would have the shape {list(shape)}; "
+                "the sizes of its inputs and attributes do not fit, export the network again"
+            )
         graph.tensors[name] = TensorInfo(name, tuple(OPEN if d is None else int(d) for d in shape), dtype)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
+from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
@@ -30,9 +31,33 @@ def read_model(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
     model = _parse(path, data)
+    _check_content(path, model)
     _check_external(path, model)
     check_model(str(path), model)
     return model
+
+
+def _check_content(path: Path, message: Message) -> None:
+    """Every text in the file is UTF-8 and every tensor holds as many values as its shape says. (ONNX's checker fails on the one, misses the other.)"""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            for text in [value] if isinstance(value, (str, bytes)) else value:
+                if isinstance(text, bytes):  # protobuf gives what is no UTF-8 as bytes
+                    raise ModelError(
+                        f"{path} is damaged: the {field.name} {text!r} is no UTF-8 text; download or export it again"
+                    )
+        if field.type != field.TYPE_MESSAGE:
+            continue
+        for part in [value] if isinstance(value, Message) else value:
+            if isinstance(part, onnx.TensorProto) and part.data_location != onnx.TensorProto.EXTERNAL:
+                try:
+                    numpy_helper.to_array(part)
+                except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+                    raise ModelError(
+                        f"{path} is damaged: tensor '{part.name}' of shape {list(part.dims)} does not hold its values "
+                        f"({' '.join(str(error).split())[:120]}); download or export it again"
+                    ) from error
+            _check_content(path, part)
 
 
 def _parse(path: Path, data: bytes) -> onnx.ModelProto:

@@ -36,28 +36,33 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
     """`folder`: what `npuforge compile` wrote; `qgraph`: its quantised graph (placement and reasons)."""
     folder = Path(folder)
     manifest, summary = _read(folder / "manifest.json"), _read(folder / "summary.json")
-    figures = summary["performance"]
-    preprocess = manifest["preprocess"]
-    images = len(summary["calibration_images"])
-    data = ReportData(
-        title=manifest["name"],
-        model=summary["model"]["file"],
-        mode=manifest["mode"],
-        device=device,
-        arch=manifest["arch"],
-        fingerprint=manifest["fingerprint"],
-        preprocess=preprocess,
-        versions=versions(),
-        reference=reference,
-        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        calibration=f"{summary['calibrator']}, {images} image{'' if images == 1 else 's'}",
-        class_names=list(preprocess["class_names"]),
-        layers=[_layer(row, summary["notes"]) for row in figures["layers"]],
-        partitions=_partitions(qgraph, figures["layers"]),
-        performance=_performance(figures, manifest["arch"]),
-        memory=_memory(summary, manifest["arch"]),
-        notices=list(summary["notices"]),
-    )
+    try:
+        figures = summary["performance"]
+        preprocess = manifest["preprocess"]
+        images = len(summary["calibration_images"])
+        data = ReportData(
+            title=manifest["name"],
+            model=summary["model"]["file"],
+            mode=manifest["mode"],
+            device=device,
+            arch=manifest["arch"],
+            fingerprint=manifest["fingerprint"],
+            preprocess=preprocess,
+            versions=versions(),
+            reference=reference,
+            created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            calibration=f"{summary['calibrator']}, {images} image{'' if images == 1 else 's'}",
+            class_names=list(preprocess["class_names"]),
+            layers=[_layer(row, summary["notes"]) for row in figures["layers"]],
+            partitions=_partitions(qgraph, figures["layers"]),
+            performance=_performance(figures, manifest["arch"]),
+            memory=_memory(summary, manifest["arch"]),
+            notices=list(summary["notices"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{folder}: summary.json or manifest.json is not as this npuforge writes it ({type(error).__name__}: {error}); compile again"
+        ) from error
     data.reference.model_sha256 = data.reference.model_sha256 or summary["model"]["sha256"]
     return data
 

@@ -55,7 +55,11 @@ def test_no_build_folder(command: CommandLine, name: str, folder: str, words: tu
         ('{"files": 3}', ("not a manifest",)),
         ('{"files": {"model.bin": 3}}', ("not a manifest",)),
         ('{"files": {"model.bin": {}}}', ("key 'sha256' is missing",)),
-        ('{"files": {}}', ("does not list model.bin",)),
+        ('{"files": {}}', ("format None, expected 1",)),
+        ('{"format": 2, "files": {}}', ("format 2, expected 1: another version",)),
+        ('{"format": 1, "files": {}}', ("does not list model.bin",)),
+        ('{"format": 1, "files": {"../net.onnx": {"sha256": "0"}}}', ("not plain names",)),
+        ('{"format": 1, "files": {"model.bin": {"sha256": 0}}}', ("not plain names with their sha256",)),
         ("\0", ("not a manifest",)),
     ],
 )
@@ -91,6 +95,7 @@ def test_any_file_changed_or_missing(command: CommandLine, name: str) -> None:
         ("quantised.npz", b"junk", ("build/quantised.npz: not a graph saved by npuforge", "compile the model again")),
         ("summary.json", b"{", ("build/summary.json: not a summary", "compile again")),
         ("summary.json", b"{}", ("build/summary.json: not a summary",)),
+        ("summary.json", b'{"model": {"sha256": ""}}', ("summary.json", "KeyError: 'performance'", "compile again")),
         ("reference.onnx", b"<html>", ("build/reference.onnx is an HTML or XML page",)),
     ],
 )
@@ -174,6 +179,8 @@ def coco(change: Change) -> str:
         (lambda d: d["images"][1].update(width="wide"), ("images[1]: `width` must be int, found 'wide'",)),
         (lambda d: d["annotations"][1].update(bbox=[1, 2, 3]), ("annotations[1]: bbox must be [x, y, width, height]",)),
         (lambda d: d["annotations"][1].update(bbox=[1, 2, -3, 4]), ("annotations[1]: bbox",)),
+        (lambda d: d["annotations"][1].update(bbox=[1, 2, 3, 2**80]), ("annotations[1]: bbox",)),
+        (lambda d: d["annotations"][1].update(bbox=[1, 2, 3, float("nan")]), ("annotations[1]: bbox",)),
         (lambda d: d["annotations"][1].update(area="big"), ("annotations[1]: area must be a number", "'big'")),
         (lambda d: d["annotations"][1].update(iscrowd="no"), ("annotations[1]: iscrowd must be 0 or 1",)),
         (lambda d: d["annotations"][1].update(keypoints=3), ("annotations[1]: keypoints must be a list of numbers",)),
@@ -260,6 +267,19 @@ def test_recordings(command: CommandLine) -> None:
     command.refused(1, ("ref.npz: image a.png had sha256", "record the same images"), *compare, "ref.npz")
     Path("images/a.png").rename("images/new.png")
     command.refused(1, ("ref.npz: holds no outputs of image new.png",), *compare, "ref.npz")
+
+
+def test_any_damage_of_a_recording(command: CommandLine) -> None:
+    """60 files with eight random bytes changed: the archive's checksums find them, whichever field they hit."""
+    assert command("reference", "record", "net.onnx", "images", "--preprocess", "net.yaml", "-o", "ref.npz").code == 0
+    random = np.random.default_rng(2)
+    good = np.frombuffer(Path("ref.npz").read_bytes(), np.uint8)
+    for _ in range(60):
+        damaged = good.copy()
+        damaged[random.integers(0, good.size, 8)] ^= random.integers(1, 256, 8, dtype=np.uint8)
+        Path("bad.npz").write_bytes(damaged.tobytes())
+        words = ("bad.npz: ", "record it again")
+        command.refused(1, words, "compare", "build", "images/a.png", "--reference", "bad.npz")
 
 
 def test_recording_an_unreadable_image_leaves_no_file(command: CommandLine) -> None:

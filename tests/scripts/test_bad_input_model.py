@@ -266,3 +266,40 @@ def test_half_precision_is_compiled_and_compared(command: CommandLine) -> None:
     result = command("compare", "half", "images", "--min-cosine", "0.99")
     assert result.code == 0, result
     assert "0 of" in result.out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((b"kernel_shape", b"kernel_s\x9fape"), ("is damaged: the name", "no UTF-8 text", "export it again")),
+        ((b"w1", b"\xff1"), ("is damaged", "no UTF-8 text")),
+        (
+            (b"\x08\x08\x08\x03\x08\x03\x08\x03", b"\x08\x08\x08\x03\x08\x07\x08\x03"),
+            ("tensor 'w1' of shape [8, 3, 7, 3]",),
+        ),
+    ],
+    ids=["attribute name", "tensor name", "dimensions"],
+)
+def test_damage_inside_the_file(command: CommandLine, change: tuple[bytes, bytes], words: tuple[str, ...]) -> None:
+    """Bytes changed where the file still parses; protobuf has no checksum, so what can be seen is refused by what it breaks."""
+    data = Path("net.onnx").read_bytes()
+    old, new = change
+    assert old in data
+    Path("bad.onnx").write_bytes(data.replace(old, new))
+    command.refused(1, ("bad.onnx", *words), "compile", "bad.onnx", *REST)
+
+
+def test_random_damage_is_never_a_fault_of_ours(command: CommandLine) -> None:
+    """120 files with one to three random bytes changed: each is a network still, or one line."""
+    random = np.random.default_rng(7)
+    data = np.frombuffer(Path("net.onnx").read_bytes(), np.uint8)
+    codes = []
+    for _ in range(120):
+        damaged = data.copy()
+        damaged[random.integers(0, data.size, random.integers(1, 4))] = random.integers(0, 256)
+        Path("bad.onnx").write_bytes(damaged.tobytes())
+        result = command("inspect", "bad.onnx")
+        codes.append(result.code)
+        if result.code:
+            assert result.code in (1, 2) and result.error_line
+    assert codes.count(0) > 10 and codes.count(1) > 10
