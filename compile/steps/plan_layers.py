@@ -168,37 +168,29 @@ class Planner:
         count = len(self.plans)
         while True:
             excess = [self._alive(k, residency) + self._small_need(k, residency, False) - budget for k in range(count)]
-            if max(excess, default=0) <= 0:
+            tight = [k for k in range(count) if excess[k] > 0 and self._alive_here(k, residency)]
+            if not tight:
+                self._check_least(residency, budget)
                 return residency
-            worst = max(range(count), key=lambda k: excess[k])
-            candidates = [s for s in residency.sram if self.first[s] <= worst <= self.last[s]]
-            if not candidates:
-                least = self._small_need(worst, residency, True)
-                over = [
-                    k for k in range(count) if self._alive(k, residency) + self._small_need(k, residency, True) > budget
-                ]
-                if over:
-                    name = self.plans[over[0]].layer.name
-                    raise ArchError(
-                        f"arch {self.arch.name}: node {name} needs at least {least} bytes of SRAM, sram_bytes is {self.arch.sram_bytes}; "
-                        "choose an arch with more SRAM or a smaller input"
-                    )
-                if all(
-                    e <= 0 or not any(self.first[s] <= k <= self.last[s] for s in residency.sram)
-                    for k, e in enumerate(excess)
-                ):
-                    return residency
-                remaining = [
-                    k
-                    for k in range(count)
-                    if excess[k] > 0 and any(self.first[s] <= k <= self.last[s] for s in residency.sram)
-                ]
-                worst = max(remaining, key=lambda k: excess[k])
-                candidates = [s for s in residency.sram if self.first[s] <= worst <= self.last[s]]
+            worst = max(tight, key=lambda k: excess[k])
+            candidates = self._alive_here(worst, residency)
             residency.sram.discard(min(candidates, key=lambda s: self._spill_cost(s, excess)))
             for storage in self.first:
                 if storage not in residency.sram:
                     residency.pool.add(storage)
+
+    def _alive_here(self, index: int, residency: Residency) -> list[Storage]:
+        return [s for s in residency.sram if self.first[s] <= index <= self.last[s]]
+
+    def _check_least(self, residency: Residency, budget: int) -> None:
+        """ArchError naming the first layer that does not fit even if it is cut as finely as possible."""
+        for index, plan in enumerate(self.plans):
+            least = self._small_need(index, residency, True)
+            if self._alive(index, residency) + least > budget:
+                raise ArchError(
+                    f"arch {self.arch.name}: node {plan.layer.name} needs at least {least} bytes of SRAM, sram_bytes is {self.arch.sram_bytes}; "
+                    "choose an arch with more SRAM or a smaller input"
+                )
 
     def _spill_cost(self, storage: Storage, excess: list[int]) -> tuple[float, int, str]:
         """DDR bytes per byte of relief."""

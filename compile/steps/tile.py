@@ -117,7 +117,12 @@ def _fit_partition(
 ) -> tuple[Emitted, list[tuple[Block, int, Buffer]], dict[Storage, Buffer]]:
     for share in BUDGETS:
         budget = int(lanes.arch.sram_bytes * share)
-        residency = planner.fit(budget)
+        try:
+            residency = planner.fit(budget)
+        except ArchError:
+            if share == BUDGETS[0]:
+                raise
+            break
         planner.shape(residency, budget)
         for plan in planner.plans:
             place_sections(plan)
