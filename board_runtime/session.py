@@ -6,6 +6,7 @@ outputs = session.run({"images": pixels})          # uint8 [1, H, W, C], or floa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -120,12 +121,16 @@ class Session:
             {"name": "thread_name", "ph": "M", "pid": 1, "tid": tid, "args": {"name": text}}
             for tid, text in ((1, self.name), (2, f"NPU ({self.device})"), (3, "CPU"))
         ]
+        text = json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"})
+        temporary = Path(f"{os.fspath(file)}.part")
         try:
-            Path(file).write_text(
-                json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"}), encoding="utf-8"
-            )
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(file)
         except OSError as error:
             raise UsageError(f"{os.fspath(file)}: cannot be written ({error.strerror})") from None
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
         return self._named(outputs)
 
     def prometheus(self) -> str:

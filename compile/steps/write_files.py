@@ -47,7 +47,8 @@ def staging(output: Path) -> Iterator[Path]:
         yield folder
         _publish(folder, output)
     except OSError as error:
-        where = output if folder is None and output.exists() else _final(str(error.filename or output), folder, output)
+        in_work = max(folder.iterdir(), key=lambda p: p.stat().st_mtime_ns, default=output) if folder else output
+        where = output if folder is None and output.exists() else _final(str(error.filename or in_work), folder, output)
         raise NpuforgeError(
             f"{where}: cannot be written ({error.strerror or error}); choose another place with -o, or make room there"
         ) from error

@@ -43,9 +43,10 @@ def write_report(data: ReportData, html: str | Path, json_file: str | Path | Non
             temporary.write_text(content, encoding="utf-8")
             temporary.replace(path)
         except OSError as error:
+            raise UsageError(f"{path}: the report cannot be written: {error.strerror}") from error
+        finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            raise UsageError(f"{path}: the report cannot be written: {error.strerror}") from error
 
 
 def to_json(data: ReportData) -> dict[str, Any]:

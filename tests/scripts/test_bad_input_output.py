@@ -111,10 +111,20 @@ def test_file_that_does_not_fit(command: CommandLine, name: str) -> None:
         assert named in line and ".npuforge-" not in line
 
 
-@pytest.mark.parametrize("arguments", [("quantize", *GOOD[:-2], "-o", "q.npz"), ("reference", "record", "net.onnx", "images", "-o", "r.npz"),
-                                       ("report", "build", "-o", "r.html")], ids=lambda a: a[0])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("quantize", *GOOD[:-2], "-o", "q.npz"),
+        ("reference", "record", "net.onnx", "images", "-o", "r.npz"),
+        ("report", "build", "-o", "r.html"),
+        ("compare", "build", "images", "--report", "r.html"),
+        ("run", "build", "images", "--tensors", "r.npz"),
+        ("run", "build", "images", "--profile", "r.json"),
+    ],
+    ids=lambda a: f"{a[0]} {a[-2]}",
+)
 def test_other_files_that_do_not_fit(command: CommandLine, arguments: tuple[str, ...]) -> None:
-    with largest_file(1500):
+    with largest_file(700):
         result = command(*arguments)
     assert result.code in (1, 2) and "File too large" in result.error_line
     assert f"{arguments[-1]}: " in result.error_line
