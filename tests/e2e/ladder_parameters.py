@@ -55,10 +55,13 @@ def dead_bytes(subject: Subject, section: str) -> dict[int, str]:
 
 def _fold(subject: Subject, first: int) -> dict[str, int] | None:
     """The LOAD_FOLD that made the input of the convolution at index `first`."""
-    reader = subject.instructions[first][1]
+    opcode, reader = subject.instructions[first]
+    if opcode.name != "CONV":
+        return None
     for instruction, v in reversed(subject.instructions[:first]):
-        if instruction.name == "LOAD_FOLD" and v["out_addr"] == reader.get("in_addr"):
-            return v
+        written = v.get("sram_addr") if instruction.name == "LOAD" else v.get("out_addr")
+        if written == reader["in_addr"]:
+            return v if instruction.name == "LOAD_FOLD" else None
     return None
 
 
