@@ -43,7 +43,7 @@ def calibrate(
     images: Iterable[Arrays | np.ndarray],
     make_runner: MakeRunner,
     histograms: bool = False,
-    histogram_values: int = 2048,
+    histogram_values: int = 1024,
     progress: Progress | None = None,
     covariances: bool = True,
     samples: int = SAMPLES,

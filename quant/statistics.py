@@ -12,39 +12,60 @@ import numpy as np
 from npuforge.quant.rounding import InputCovariance
 
 BINS = 2048
+WAITING = 4  # arrays counted at once
 
 
-@dataclass
 class Histogram:
-    """Counts [C, BINS] over [-2^exponent, 2^exponent) of every channel."""
+    """Counts [C, BINS] over [-2^exponent, 2^exponent) of every channel. Values wait until a few arrays can be counted at once."""
 
-    counts: np.ndarray  # int64 [C, BINS]
-    exponent: np.ndarray  # int32 [C]
+    def __init__(self, channels: int) -> None:
+        self._counts = np.zeros((channels, BINS), np.int64)
+        self._exponent = np.full(channels, -30, np.int32)
+        self._waiting: list[np.ndarray] = []
 
-    @staticmethod
-    def empty(channels: int) -> Histogram:
-        """No values yet."""
-        return Histogram(np.zeros((channels, BINS), np.int64), np.full(channels, -30, np.int32))
+    @property
+    def counts(self) -> np.ndarray:
+        """int64 [C, BINS]"""
+        self._flush()
+        return self._counts
+
+    @property
+    def exponent(self) -> np.ndarray:
+        """int32 [C]"""
+        self._flush()
+        return self._exponent
 
     def update(self, x: np.ndarray) -> None:
         """Add values [C, P] (finite)."""
-        _, needed = np.frexp(np.abs(x).max(axis=1))
-        for channel in np.nonzero(needed > self.exponent)[0]:
+        self._waiting.append(x.copy())
+        if len(self._waiting) == WAITING:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        x = np.concatenate(self._waiting, axis=1)
+        self._waiting = []
+        _, needed = np.frexp(np.maximum(x.max(axis=1), -x.min(axis=1)))
+        for channel in np.nonzero(needed > self._exponent)[0]:
             self._grow(int(channel), int(needed[channel]))
-        width = np.ldexp(1.0, self.exponent)[:, None] * (2.0 / BINS)
-        index = np.clip(np.floor(x / width).astype(np.int64) + BINS // 2, 0, BINS - 1)
-        index += np.arange(x.shape[0])[:, None] * BINS
-        self.counts += np.bincount(index.ravel(), minlength=self.counts.size).reshape(self.counts.shape)
+        bins_per_unit = np.ldexp(0.5 * BINS, -self._exponent).astype(x.dtype)
+        position = x * bins_per_unit[:, None]  # a power of two: exact
+        position += BINS // 2
+        index = position.astype(np.int32)  # positive: truncation is floor
+        np.clip(index, 0, BINS - 1, out=index)
+        index += (np.arange(x.shape[0], dtype=np.int32) * BINS)[:, None]
+        self._counts += np.bincount(index.ravel(), minlength=self._counts.size).reshape(self._counts.shape)
 
     def _grow(self, channel: int, exponent: int) -> None:
-        row = self.counts[channel]
+        row = self._counts[channel]
         if row.any():
-            for _ in range(min(exponent - int(self.exponent[channel]), 12)):
+            for _ in range(min(exponent - int(self._exponent[channel]), 12)):
                 merged = np.zeros_like(row)
                 merged[BINS // 4 : 3 * BINS // 4] = row.reshape(-1, 2).sum(axis=1)
                 row = merged
-            self.counts[channel] = row
-        self.exponent[channel] = exponent
+            self._counts[channel] = row
+        self._exponent[channel] = exponent
 
     def edges(self) -> np.ndarray:
         """Bin edges [C, BINS + 1]."""
@@ -76,7 +97,7 @@ class TensorStatistics:
             np.zeros(channels),
             np.zeros(channels),
             0,
-            Histogram.empty(channels) if histogram else None,
+            Histogram(channels) if histogram else None,
         )
 
     def update(self, x: np.ndarray, histogram_values: int) -> None:

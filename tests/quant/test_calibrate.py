@@ -64,7 +64,7 @@ def test_no_images_and_wrong_sizes_are_refused() -> None:
 def test_histogram_grows_and_keeps_every_value() -> None:
     random = np.random.default_rng(0)
     parts = [random.normal(0, scale, (2, 500)) for scale in (0.01, 1.0, 300.0)]
-    histogram = Histogram.empty(2)
+    histogram = Histogram(2)
     for part in parts:
         histogram.update(part)
     values = np.concatenate(parts, axis=1)
