@@ -123,6 +123,44 @@ __attribute__((noinline)) void depthwise_pixels(const DepthwiseRow& row) {
     }
 }
 
+// 3x3 with stride 1 along rows, two pixels at a time: they share the interleaved columns.
+template <StageKind kKind>
+__attribute__((noinline)) void square_pixels(const DepthwiseRow& row) {
+    const DepthwisePack& pack = *row.pack;
+    const CacheLine* weights = pack.square.data() + 7 * static_cast<std::size_t>(row.block);
+    const CacheLine* bias = pack.bias.data() + 4 * static_cast<std::size_t>(row.block);
+    for (int x = 0; x < row.pixels; x += 2) {
+        const std::uint8_t* a = row.activations + 32 * static_cast<std::size_t>(x);
+        __m256i acc[4] = {load(bias[0].bytes), load(bias[1].bytes), load(bias[0].bytes), load(bias[1].bytes)};
+        const auto add = [&](int pixel, __m256i low, __m256i high, int pair) {
+            acc[2 * pixel] = _mm256_add_epi32(acc[2 * pixel], _mm256_madd_epi16(low, load(weights[pair].bytes)));
+            acc[2 * pixel + 1] =
+                _mm256_add_epi32(acc[2 * pixel + 1], _mm256_madd_epi16(high, load(weights[pair].bytes + 32)));
+        };
+#pragma GCC unroll 4
+        for (int column = 0; column < 4; ++column) {
+            const __m256i r0 = load(a + pack.rows[0] + 32 * column), r1 = load(a + pack.rows[1] + 32 * column);
+            const __m256i low = _mm256_unpacklo_epi16(r0, r1), high = _mm256_unpackhi_epi16(r0, r1);
+            if (column < 3) add(0, low, high, column);
+            if (column > 0) add(1, low, high, column - 1);
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+            const __m256i left = load(a + pack.rows[2] + 64 * half), right = load(a + pack.rows[2] + 64 * half + 32);
+            const __m256i low = _mm256_unpacklo_epi16(left, right), high = _mm256_unpackhi_epi16(left, right);
+            add(0, low, high, 3 + half);
+            add(1, low, high, 5 + half);
+        }
+        finish<kKind, Order::kUnpacked>(pack.stage, row.block, acc, row.pixels - x < 2 ? 1 : 2,
+                                        row.out + static_cast<std::size_t>(x) * row.out_step, row.out_step);
+    }
+}
+
+template <StageKind kKind>
+void any_depthwise(const DepthwiseRow& row) {
+    row.pack->square.empty() ? depthwise_pixels<kKind>(row) : square_pixels<kKind>(row);
+}
+
 void conv_row(const ConvRow& row) {
     const RoundDown mode;
     switch (row.pack->stage.kind) {
@@ -139,11 +177,11 @@ void depthwise_row(const DepthwiseRow& row) {
     const RoundDown mode;
     switch (row.pack->stage.kind) {
         case StageKind::kPwl:
-            return depthwise_pixels<StageKind::kPwl>(row);
+            return any_depthwise<StageKind::kPwl>(row);
         case StageKind::kTable:
-            return depthwise_pixels<StageKind::kTable>(row);
+            return any_depthwise<StageKind::kTable>(row);
         case StageKind::kInteger:
-            return depthwise_pixels<StageKind::kInteger>(row);
+            return any_depthwise<StageKind::kInteger>(row);
     }
 }
 

@@ -116,6 +116,20 @@ std::shared_ptr<const DepthwisePack> make_pack(const ConvOp& op, const Constants
                     to[i] = static_cast<std::uint8_t>(value);
             }
         }
+        if (kernel.lane_bytes == 2 && taps == 9 && w.kernel_w == 3 && w.stride_w == 1 && w.dilation_w == 1) {
+            const int pairs[7][2] = {{0, 3}, {1, 4}, {2, 5}, {6, 7}, {8, -1}, {-1, 6}, {7, 8}};
+            for (const auto& pair : pairs) {
+                pack->square.emplace_back();
+                for (int i = 0; i < 32; ++i) {
+                    const int tap = pair[i % 2], e = i / 2;
+                    const int lane = block * 16 + (*kernel.lanes)[e / per_vector][e % per_vector];
+                    const auto wide = static_cast<std::int16_t>(
+                        tap < 0 ? 0 : static_cast<std::int8_t>(constants.weight[tap * lanes + lane]));
+                    std::memcpy(pack->square.back().bytes + 2 * i, &wide, 2);
+                }
+            }
+            for (int ky = 0; ky < 3; ++ky) pack->rows[ky] = rows.tap_offset(ky, 0);
+        }
         for (int j = 0; j < 4; ++j)
             for (int e = 0; e < 16; ++e)
                 std::memcpy(pack->bias[4 * static_cast<std::size_t>(block) + j].bytes + 4 * e,

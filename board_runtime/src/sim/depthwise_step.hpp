@@ -18,6 +18,11 @@ struct DepthwisePack {
     std::vector<CacheLine> bias;      ///< per block 4 x 16 int32, [vector][element]
     std::vector<std::uint8_t> pad;    ///< border values in activation form, one block after another
     std::vector<std::uint32_t> taps;  ///< byte offsets in scratch, filled up to whole groups with taps of weight 0
+    /// 3x3, stride 1 along rows, 16-bit activations: per block 7 pairs of weights, 64 bytes each: (row 0, row 1) of
+    /// columns 0, 1, 2; then of row 2 (0, 1), (2, -), (-, 0), (1, 2), where - is a weight of 0. Empty for other
+    /// windows.
+    std::vector<CacheLine> square;
+    std::uint32_t rows[3] = {0, 0, 0};  ///< byte offsets of the three rows of taps
     StagePack stage;
 };
 

@@ -13,7 +13,12 @@
         __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), apply_to = function))
 #define NPUFORGE_END_TARGET NPUFORGE_PRAGMA(clang attribute pop)
 #else
-#define NPUFORGE_BEGIN_AVX2 NPUFORGE_PRAGMA(GCC push_options) NPUFORGE_PRAGMA(GCC target("avx2,fma"))
+// GCC regroups long integer sums into trees whose parts do not fit the registers; the accumulators are to stay as
+// written.
+#define NPUFORGE_BEGIN_AVX2                 \
+    NPUFORGE_PRAGMA(GCC push_options)       \
+    NPUFORGE_PRAGMA(GCC target("avx2,fma")) \
+    NPUFORGE_PRAGMA(GCC optimize("no-tree-reassoc"))
 // GCC 12 warns about its own intrinsics: _mm512_undefined_epi32() is a variable initialised with itself.
 #define NPUFORGE_BEGIN_AVX512                                                             \
     NPUFORGE_PRAGMA(GCC push_options)                                                     \
