@@ -67,24 +67,24 @@ CpuPlan::CpuPlan(std::shared_ptr<const Program> program)
     : program_(std::move(program)), nodes_(program_->partitions().size()) {
     load_constants();
     const auto& partitions = program_->partitions();
+    // Tensors that only pass from one NPU partition to another stay in the pool and have no float32 form.
+    // So have network inputs that only the NPU reads.
+    std::set<std::string> wanted(program_->outputs().begin(), program_->outputs().end());
+    const std::set<std::string> given(program_->inputs().begin(), program_->inputs().end());
+    for (const PartitionMeta& partition : partitions)
+        for (const CpuNode& node : partition.nodes) wanted.insert(node.inputs.begin(), node.inputs.end());
     // Steps: 0 the network's inputs arrive; one per NPU partition and one per CPU node; the last one hands out the
     // outputs.
     for (const std::string& name : program_->inputs()) {
         const TensorMeta& meta = program_->tensor(name);
         const int tensor = add(name, cpu::type_of(meta.dtype, "meta.tensors['" + name + "']"), Shape(meta.shape));
-        touch(tensor, 0);
-    }
-    // Tensors that only pass from one NPU partition to another stay in the pool and have no float32 form.
-    std::set<std::string> wanted(program_->outputs().begin(), program_->outputs().end()), on_npu;
-    for (const PartitionMeta& partition : partitions) {
-        for (const CpuNode& node : partition.nodes) wanted.insert(node.inputs.begin(), node.inputs.end());
-        if (partition.npu) on_npu.insert(partition.outputs.begin(), partition.outputs.end());
+        if (wanted.count(name)) touch(tensor, 0);
     }
     int step = 1;
     for (std::size_t p = 0; p < partitions.size(); ++p) {
         if (partitions[p].npu) {
             for (const std::string& name : partitions[p].inputs)
-                if (!on_npu.count(name)) touch(find(name), step);
+                if (wanted.count(name) || !given.count(name)) touch(find(name), step);
             for (const std::string& name : partitions[p].outputs) {
                 const TensorMeta& meta = program_->tensor(name);
                 if (wanted.count(name)) touch(add(name, Type::kFloat32, Shape(meta.shape)), step);
@@ -94,10 +94,7 @@ CpuPlan::CpuPlan(std::shared_ptr<const Program> program)
             for (const CpuNode& node : partitions[p].nodes) prepare_node(p, node, step++);
         }
     }
-    for (const std::string& name : program_->outputs()) {
-        touch(find(name), 0);
-        touch(find(name), step);
-    }
+    for (const std::string& name : program_->outputs()) touch(find(name), step);
     place();
 }
 
@@ -246,10 +243,6 @@ void CpuPlan::place() {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         Slot& slot = slots_[i];
         if (slot.prototype.constant || slot.root != static_cast<int>(i) || slot.last < 0) continue;
-        // An input in the network's own layout is read where the application put it.
-        const auto& inputs = program_->inputs();
-        const bool is_input = std::find(inputs.begin(), inputs.end(), slot.name) != inputs.end();
-        if (is_input && !program_->tensor(slot.name).nhwc) continue;
         slot.stored = true;
         buffers.push_back({slot.name, 0, std::max<std::size_t>(slot.prototype.bytes(), 1), slot.first, slot.last});
         owners.push_back(i);

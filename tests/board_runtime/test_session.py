@@ -15,6 +15,7 @@ pytest.importorskip("npuforge.board_runtime._native", reason="the native module 
 from tiny_model import CHANNELS, LANES, H, TinyModel, W, node
 
 from npuforge.board_runtime import _native as native
+from npuforge.board_runtime import vart, xir
 from npuforge.board_runtime.session import DEVICES, Session
 from npuforge.compile.ir.errors import UsageError
 
@@ -84,6 +85,31 @@ def test_nhwc_input() -> None:
     check(session.run({"x": feed().transpose(0, 2, 3, 1)}), model.expected(feed()))
     with pytest.raises(UsageError, match="input 'x': shape expected 1x4x6x5, found 1x5x4x6"):
         session.run({"x": feed()})
+
+
+def test_input_that_the_cpu_reads() -> None:
+    """The first node runs on the CPU, and the NPU reads the input as well; in every layout and type it may come in."""
+    meta = TinyModel(second=True).meta()
+    partitions = meta["partitions"]
+    order = [
+        partitions[0],
+        {**partitions[1], "inputs": ["x"], "nodes": [node("negate", "Neg", ["x"], ["n"])]},
+        *partitions[2:],
+    ]
+    session = Session(TinyModel(second=True, meta_changes={"partitions": order}).build())
+    z = TinyModel().expected(-feed())["y"]
+    runner = vart.Runner.create_runner(
+        xir.Graph(TinyModel(second=True, meta_changes={"partitions": order}).build()).get_root_subgraph()
+    )
+    for _ in range(2):  # one after the other: no layout leaves something behind for the next
+        np.testing.assert_array_equal(session.run({"x": feed()})["z"], z)
+        nhwc = np.ascontiguousarray(feed().transpose(0, 2, 3, 1))
+        np.testing.assert_array_equal(runner.run([nhwc])[1], z.transpose(0, 2, 3, 1))
+        (_, found) = session.native.run([nhwc], nhwc=True)
+        np.testing.assert_array_equal(found, z)
+        real = TinyModel().expected(feed())["y"]  # int8 in: the CPU reads the real values of the bytes
+        (_, found) = session.native.run([TinyModel().quantised(feed())], nhwc=True)
+        np.testing.assert_array_equal(found, TinyModel().expected(-real)["y"])
 
 
 def test_trace_and_pad_lanes() -> None:

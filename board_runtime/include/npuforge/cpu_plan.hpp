@@ -30,8 +30,10 @@ class CpuPlan {
     Bindings bind(std::uint8_t* arena) const;
     /// Index of a tensor in `Bindings::tensors`; -1 if the CPU side never sees it.
     int find(const std::string& name) const;
-    /// True if the tensor has its own place in the arena (false for those that the application's buffer stands for).
+    /// True if the tensor has its own place in the arena: those that a CPU node reads or the network gives, except
+    /// views and constants.
     bool in_arena(int tensor) const { return slots_[static_cast<std::size_t>(tensor)].stored; }
+    std::size_t offset(int tensor) const { return slots_[static_cast<std::size_t>(tensor)].offset; }
     /// Runs CPU partition `partition` (index into Program::partitions).
     void run(Bindings& bindings, std::size_t partition, std::uint8_t* arena) const;
 

@@ -1,0 +1,74 @@
+// Inside the session: the state of one run in flight, and small helpers that both kinds of run share.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npuforge/session.hpp"
+
+namespace npuforge {
+
+/// What one run in flight needs: the pool of the NPU, the arena of the CPU partitions, the device's own state.
+struct Session::Context {
+    MemoryPool::Buffer pool, arena;
+    std::unique_ptr<DeviceContext> device;
+    CpuPlan::Bindings bindings;
+    std::vector<InputBuffer> inputs;  ///< by index of Program::inputs
+};
+
+/// A context for the duration of one run; counts the run and gives the context back whatever happens.
+class Session::Lease {
+  public:
+    explicit Lease(Session& session) : session_(session), start_(std::chrono::steady_clock::now()) {
+        session.metrics_.enter();
+        try {
+            context_ = session.acquire();
+        } catch (...) {
+            session.metrics_.leave();
+            session.metrics_.record({}, true);
+            throw;
+        }
+    }
+    ~Lease() {
+        session_.metrics_.record(std::chrono::steady_clock::now() - start_, !done_);
+        session_.metrics_.leave();
+        session_.release(std::move(context_));
+    }
+    Context& context() { return *context_; }
+    std::chrono::steady_clock::time_point start() const { return start_; }
+    void done() { done_ = true; }
+
+  private:
+    Session& session_;
+    std::chrono::steady_clock::time_point start_;
+    std::unique_ptr<Context> context_;
+    bool done_ = false;
+};
+
+// The bytes of a feature map in N, C, H, W as N, H, W, C, or the other way round.
+inline void transpose_map(const float* from, float* to, std::int64_t outer, std::int64_t rows, std::int64_t columns) {
+    for (std::int64_t n = 0; n < outer; ++n, from += rows * columns, to += rows * columns)
+        for (std::int64_t r = 0; r < rows; ++r)
+            for (std::int64_t c = 0; c < columns; ++c) to[c * rows + r] = from[r * columns + c];
+}
+
+inline cpu::Shape nhwc_shape(const cpu::Shape& s) {
+    return s.rank == 4 ? cpu::Shape{s.dim[0], s.dim[2], s.dim[3], s.dim[1]} : s;
+}
+
+// Text is made only for the message: a run that succeeds allocates nothing.
+inline void expect_shape(const std::string& name, const cpu::Shape& expected, const cpu::Shape& found) {
+    if (expected != found)
+        throw ArgumentError("input '" + name + "': shape expected " + expected.text() + ", found " + found.text());
+}
+
+inline void expect_type(const std::string& name, cpu::Type expected, cpu::Type found) {
+    if (expected != found)
+        throw ArgumentError("input '" + name + "': type expected " + cpu::type_name(expected) + ", found " +
+                            cpu::type_name(found));
+}
+
+}  // namespace npuforge
