@@ -29,7 +29,7 @@ CHANNELS = st.integers(1, 70)
 SIZES = st.integers(1, 21)
 MODES = st.sampled_from(["fine", "pow2"])
 HARDWARE = st.sampled_from(["nf-b1024", "nf-b4096", "nf-b1024 with 64 KiB"])
-FEEDS = st.sampled_from(["uniform", "extremes", "lowest", "highest", "typical"])
+FEEDS = st.sampled_from(["extremes", "lowest", "highest", "typical"])  # besides uniform values
 ACTIVATIONS = ("none", "Relu", "Clip", "LeakyRelu", "PRelu", "Silu", "Sigmoid", "Tanh", "Gelu", "CustomGELU", "Mish",
                "HardSwish", "HardSigmoid", "ClipSigmoid")  # fmt: skip
 Pair = tuple[int, int]
@@ -380,20 +380,20 @@ def quantised(case: Case) -> Quantised:
     return Quantised(qgraph, case.preprocess or Preprocess())
 
 
-def inputs(case: Case) -> dict[str, np.ndarray]:
+def inputs(case: Case, feed: str) -> dict[str, np.ndarray]:
     """int8 [1, H, W, C] for every input; most kinds go far beyond what calibration saw, so that stages saturate."""
     result = {}
     for name in case.graph.inputs:
         _, channels, h, w = case.graph.tensors[name].shape
         shape = (1, h, w, channels)
-        if case.feed == "uniform":
+        if feed == "uniform":
             value = case.random.integers(-128, 128, shape)
-        elif case.feed == "extremes":
+        elif feed == "extremes":
             value = case.random.choice([-128, 127], shape)
-        elif case.feed == "typical":
+        elif feed == "typical":
             value = np.clip(np.round(case.random.normal(0, 30, shape)), -128, 127)
         else:
-            value = np.full(shape, -128 if case.feed == "lowest" else 127)
+            value = np.full(shape, -128 if feed == "lowest" else 127)
         result[name] = value.astype(np.int8)
     return result
 
@@ -402,6 +402,9 @@ def climb_case(case: Case) -> list[Difference]:
     """The ladder for one drawn layer: every layer at its trace point, and the whole pool with the outputs in it."""
     integer = quantised(case)
     binary = compile_graph(integer, hardware(case.arch))
-    feeds = inputs(case)
-    expected = integer.integers(feeds)
-    return climb(integer, binary, feeds, expected=expected) + compare_pools(binary, feeds, expected)
+    found: list[Difference] = []
+    for feed in dict.fromkeys(("uniform", case.feed)):
+        feeds = inputs(case, feed)
+        expected = integer.integers(feeds)
+        found += climb(integer, binary, feeds, expected=expected) + compare_pools(binary, feeds, expected)
+    return found
