@@ -152,12 +152,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     `arguments`: given where another program calls it, which gets its signal handlers back.
     """
     before = _catch_signals()
+    code = 1
     try:
         code = _guarded(sys.argv[1:] if arguments is None else arguments)
     finally:
-        if arguments is not None:
-            for number, handler in before.items():
+        for number, handler in before.items():
+            if arguments is not None:
                 signal.signal(number, handler)
+            elif code >= Interrupted.exit_code:
+                signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not replace the exit code of the first
     sys.exit(code)
 
 

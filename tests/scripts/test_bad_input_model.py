@@ -290,11 +290,11 @@ def test_damage_inside_the_file(command: CommandLine, change: tuple[bytes, bytes
 
 
 def test_random_damage_is_never_a_fault_of_ours(command: CommandLine) -> None:
-    """120 files with one to three random bytes changed: each is a network still, or one line."""
+    """50 files with one to three random bytes changed: each is a network still, or one line."""
     random = np.random.default_rng(7)
     data = np.frombuffer(Path("net.onnx").read_bytes(), np.uint8)
     codes = []
-    for _ in range(120):
+    for _ in range(50):
         damaged = data.copy()
         damaged[random.integers(0, data.size, random.integers(1, 4))] = random.integers(0, 256)
         Path("bad.onnx").write_bytes(damaged.tobytes())
@@ -302,4 +302,4 @@ def test_random_damage_is_never_a_fault_of_ours(command: CommandLine) -> None:
         codes.append(result.code)
         if result.code:
             assert result.code in (1, 2) and result.error_line
-    assert codes.count(0) > 10 and codes.count(1) > 10
+    assert codes.count(0) > 5 and codes.count(1) > 5
