@@ -1,8 +1,8 @@
 // Counts every allocation of the process (malloc family and operator new, which calls it) during inferences after
 // warm-up.
 //
-// count_allocations MODEL.bin DEVICE THREADS RUNS: prints `open N` (not 0), `session N` and `runner N`, the allocations of RUNS calls
-// each.
+// count_allocations MODEL.bin DEVICE THREADS RUNS: prints `open N` (not 0), `session N` and `runner N`, the allocations
+// of RUNS calls each.
 #include <dlfcn.h>
 
 #include <atomic>
