@@ -5,15 +5,11 @@
 #include "vector_step.hpp"
 
 namespace npuforge::sim {
-namespace avx2 {
-
-const VectorKernel& vector_kernel();
-
-}  // namespace avx2
 namespace avx512 {
 
 const ConvKernel& conv_kernel();
 const DepthwiseKernel& depthwise_kernel();
+const VectorKernel& vector_kernel();
 
 }  // namespace avx512
 
@@ -28,13 +24,13 @@ class Avx512Engine final : public Engine {
         return make_depthwise_step(op, constants, cache, avx512::depthwise_kernel());
     }
     std::unique_ptr<Step> pool(const PoolOp& op, const Constants& constants, PackCache& cache) const override {
-        return make_pool_step(op, constants, cache, avx2::vector_kernel());
+        return make_pool_step(op, constants, cache, avx512::vector_kernel());
     }
     std::unique_ptr<Step> eltwise(const EltwiseOp& op, const Constants& constants, PackCache& cache) const override {
-        return make_eltwise_step(op, constants, cache, avx2::vector_kernel());
+        return make_eltwise_step(op, constants, cache, avx512::vector_kernel());
     }
     std::unique_ptr<Step> resize(const ResizeOp& op, const Constants& constants, PackCache&) const override {
-        return make_resize_step(op, constants, avx2::vector_kernel());
+        return make_resize_step(op, constants, avx512::vector_kernel());
     }
 };
 
