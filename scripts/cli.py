@@ -33,6 +33,7 @@ COMMANDS = (
     "evaluate",
     "report",
     "reference",
+    "bench",
     "disasm",
     "arch",
     "ops",

@@ -1,0 +1,36 @@
+"""`npuforge bench`: time of an inference on a device, as a ratio to a named peer in the same process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuforge.scripts.bench import bench
+from npuforge.scripts.command_run import check_device
+from npuforge.scripts.common import print_json, progress
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the sub-command."""
+
+    @app.command("bench")
+    def command(
+        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote")],
+        peer: Annotated[
+            str | None, typer.Option("--peer", help="onnxruntime: the float network on as many threads")
+        ] = None,
+        device: Annotated[str, typer.Option("--device", help="sim or csim")] = "sim",
+        threads: Annotated[int, typer.Option("--threads", help="Threads of both sides", min=1)] = 2,
+        runs: Annotated[int, typer.Option("--runs", help="Inferences to time", min=1)] = 100,
+        json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
+    ) -> None:
+        """Measure speed against a peer. Example: npuforge bench build/ --peer onnxruntime"""
+        check_device(device)
+        with progress(json) as show:
+            result = bench(build, device=device, threads=threads, runs=runs, peer=peer, progress=show)
+        if json:
+            print_json(result.to_json())
+        else:
+            print("\n".join(result.lines()))
