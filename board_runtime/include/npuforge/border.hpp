@@ -16,8 +16,10 @@ struct MapStrides {
     static MapStrides nhwc(const NpuTensor& t) { return {1, static_cast<std::int64_t>(t.w) * t.c, t.c}; }
 };
 
-/// q = clamp(round_half_up(x/s + z)); images: round_half_up(x/s + mean) - 128. Pad lanes become 0. NaN: ArgumentError naming the tensor.
-void quantise(const NpuTensor& t, const std::string& name, const float* from, const MapStrides& strides, std::uint8_t* pool);
+/// q = clamp(round_half_up(x/s + z)); images: round_half_up(x/s + mean) - 128. Pad lanes become 0. NaN: ArgumentError
+/// naming the tensor.
+void quantise(const NpuTensor& t, const std::string& name, const float* from, const MapStrides& strides,
+              std::uint8_t* pool);
 /// Raw pixels of an image tensor: q = pixel - 128.
 void store_pixels(const NpuTensor& t, const std::uint8_t* from, const MapStrides& strides, std::uint8_t* pool);
 /// Bytes that are already quantised.

@@ -1,4 +1,5 @@
-// The device interface: what executes the NPU partitions of one `.bin`. Owns nothing but the contract; sim, csim and boards implement it.
+// The device interface: what executes the NPU partitions of one `.bin`. Owns nothing but the contract; sim, csim and
+// boards implement it.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +40,12 @@ class ArgumentError : public Error {
 
 /// What a device needs of a loaded, checked `.bin`: plain views, valid as long as `owner` lives.
 struct DeviceProgram {
-    const std::uint8_t* image = nullptr;         ///< the whole `.bin` file = DDR region 0, 64-byte aligned
-    std::size_t image_size = 0;                  ///< bytes
-    const std::uint32_t* instructions = nullptr; ///< 32 words each, every partition ends with HALT
+    const std::uint8_t* image = nullptr;          ///< the whole `.bin` file = DDR region 0, 64-byte aligned
+    std::size_t image_size = 0;                   ///< bytes
+    const std::uint32_t* instructions = nullptr;  ///< 32 words each, every partition ends with HALT
     std::size_t instruction_count = 0;
-    std::size_t pool_size = 0;   ///< bytes of DDR region 1
-    std::size_t sram_bytes = 0;  ///< of the arch
+    std::size_t pool_size = 0;       ///< bytes of DDR region 1
+    std::size_t sram_bytes = 0;      ///< of the arch
     std::size_t pixel_parallel = 0;  ///< of the arch; 0: not known. No result depends on it
     struct Range {
         std::size_t first = 0;  ///< global instruction index
@@ -54,10 +55,12 @@ struct DeviceProgram {
     std::shared_ptr<const void> owner;
 };
 
-/// Called in program order right after the instruction with this global index; `sram` and `pool` are readable during the call.
+/// Called in program order right after the instruction with this global index; `sram` and `pool` are readable during
+/// the call.
 using TraceHook = std::function<void(std::size_t instruction, const std::uint8_t* sram, const std::uint8_t* pool)>;
 
-/// Per-job state of a device (on-chip memory, scratch). Create once per concurrent job, reuse: `run` allocates nothing after the first call.
+/// Per-job state of a device (on-chip memory, scratch). Create once per concurrent job, reuse: `run` allocates nothing
+/// after the first call.
 class DeviceContext {
   public:
     virtual ~DeviceContext() = default;
@@ -69,11 +72,14 @@ class Device {
     virtual ~Device() = default;
     virtual std::string name() const = 0;
     virtual std::unique_ptr<DeviceContext> create_context() const = 0;
-    /// Runs NPU partition `partition` on `pool` (pool_size bytes, 64-byte aligned). Throws InstructionError. `hook` may be empty.
-    virtual void run(DeviceContext& context, std::size_t partition, std::uint8_t* pool, const TraceHook& hook) const = 0;
+    /// Runs NPU partition `partition` on `pool` (pool_size bytes, 64-byte aligned). Throws InstructionError. `hook` may
+    /// be empty.
+    virtual void run(DeviceContext& context, std::size_t partition, std::uint8_t* pool,
+                     const TraceHook& hook) const = 0;
 };
 
-/// Factories, one per device; `threads` >= 1. They decode and check every instruction (opcode, reserved bits, bounds, alignment) before returning.
+/// Factories, one per device; `threads` >= 1. They decode and check every instruction (opcode, reserved bits, bounds,
+/// alignment) before returning.
 std::unique_ptr<Device> make_sim_device(DeviceProgram program, int threads);
 std::unique_ptr<Device> make_csim_device(DeviceProgram program);
 
