@@ -28,7 +28,7 @@ def rehash() -> None:
 
 
 # ---- the build folder
-@pytest.mark.parametrize("name", ["run", "compare", "report", "evaluate"])
+@pytest.mark.parametrize("name", ["run", "compare", "report", "evaluate", "bench"])
 @pytest.mark.parametrize(
     ("folder", "words"),
     [
@@ -42,6 +42,7 @@ def test_no_build_folder(command: CommandLine, name: str, folder: str, words: tu
         "run": ["images"],
         "compare": ["images"],
         "report": [],
+        "bench": [],
         "evaluate": ["--images", "images", "--truth", "truth.json"],
     }
     command.refused(1, words, name, folder, *more[name])
