@@ -31,7 +31,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3-minimal
     && rm -rf /var/lib/apt/lists/* /usr/share/doc/* /usr/share/man/* \
     && useradd --uid 1000 --create-home npuforge
 COPY --from=build /opt/npuforge /opt/npuforge
-ENV PATH=/opt/npuforge/bin:$PATH HOME=/tmp MPLCONFIGDIR=/tmp/matplotlib PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/npuforge/bin:$PATH HOME=/tmp MPLCONFIGDIR=/tmp/matplotlib PYTHONDONTWRITEBYTECODE=1 ORT_DISABLE_TELEMETRY=1
 USER npuforge
 WORKDIR /work
 ENTRYPOINT ["npuforge"]
