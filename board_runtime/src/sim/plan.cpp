@@ -103,6 +103,7 @@ class Translator {
                 tokens.finish(i);
                 break;
             }
+            parameter_views_.clear();
             auto step = std::visit([this](const auto& op) { return this->translate(op); }, operation);
             step->instruction = i;
             check_overlap(*step, operation);
@@ -280,12 +281,17 @@ class Translator {
                 const bool pixelwise =
                     std::holds_alternative<EltwiseOp>(operation) || std::holds_alternative<TransferOp>(operation);
                 if (same && pixelwise && !out.overlaps_itself()) continue;
-                if (share_bytes(in, out))
-                    refuse(
-                        origin_.index, origin_.opcode, "out_addr",
-                        "expected an output apart from the inputs, found one that overwrites bytes still to be read");
+                if (share_bytes(in, out)) refuse_overlap();
             }
+            // Parameters too, although fast engines take them from the image and would not notice.
+            for (const View& in : parameter_views_)
+                if (may_overlap(in, out) && share_bytes(in, out)) refuse_overlap();
         }
+    }
+
+    [[noreturn]] void refuse_overlap() const {
+        refuse(origin_.index, origin_.opcode, "out_addr",
+               "expected an output apart from the inputs, found one that overwrites bytes still to be read");
     }
 
     // Exact, by marking; only for the few pairs that strides cannot tell apart.
