@@ -98,8 +98,18 @@ SAME = "the same meaning: strides of an axis with one position, repeats, or size
 GROWING = ("chunk", "rows", "cols", "out_h", "out_w")
 
 
-def harmless(name: str, before: Fields, after: Fields, requant: np.ndarray | None) -> str:
-    """Why this change of one field may pass unnoticed, empty if it may not. `requant`: REQUANT_DTYPE records of the instruction's lanes."""
+def harmless(
+    name: str,
+    before: Fields,
+    after: Fields,
+    requant: np.ndarray | None,
+    one_lane: bool = False,
+    dead: frozenset[int] = frozenset(),
+) -> str:
+    """Why this change of one field may pass unnoticed, empty if it may not.
+
+    `requant`: REQUANT_DTYPE records of the instruction's lanes; `one_lane`: only lane 0 of the output is a channel; `dead`: file offsets of bytes
+    that cannot matter (ladder_parameters.py)."""
     if meaning(name, before) == meaning(name, after):
         return (
             "the same meaning: strides of an axis with one position, repeats, or sizes and pads that no window reaches"
@@ -107,6 +117,11 @@ def harmless(name: str, before: Fields, after: Fields, requant: np.ndarray | Non
     (field,) = [key for key in before if before[key] != after[key]]
     if field in GROWING and after[field] > before[field]:
         return "writes all the right bytes and more, into memory whose content nobody reads again"
+    if one_lane and name == "CONV" and field in ("blocks_in", "kernel_h", "kernel_w") and after[field] > before[field]:
+        return "the further weights of the only channel are those of the pad lanes behind it, 0"
+    if name == "LOAD" and field == "chunk" and before["region"] == 0 and before["rows"] * before["cols"] == 1:
+        left_out = range(before["ddr_addr"] + after[field], before["ddr_addr"] + before[field])
+        return "only bytes that cannot matter are left out" if dead.issuperset(left_out) else ""
     if field in ("tail_low", "tail_high") and requant is not None:
         step = np.abs(float(after[field] - before[field]) * requant["m1"]) / np.exp2(requant["a"].astype(float))
         if step.max() < 1:

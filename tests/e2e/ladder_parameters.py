@@ -53,6 +53,15 @@ def dead_bytes(subject: Subject, section: str) -> dict[int, str]:
     return found
 
 
+def dead_offsets(subject: Subject) -> frozenset[int]:
+    """File offsets of all of them, and of the padding between sections."""
+    live: set[int] = set()
+    for section in subject.parsed.sections.values():
+        dead = dead_bytes(subject, section.name) if section.name in set(sections(subject)) else {}
+        live |= {section.offset + byte for byte in range(section.size) if byte not in dead}
+    return frozenset(set(range(len(subject.binary.image))) - live)
+
+
 def _fold(subject: Subject, first: int) -> dict[str, int] | None:
     """The LOAD_FOLD that made the input of the convolution at index `first`."""
     opcode, reader = subject.instructions[first]

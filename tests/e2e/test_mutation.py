@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 from ladder import POLICIES, Arrays, compare, csim_pool, read_tensor, sim_pool, visible
 from ladder_meaning import SAME, harmless
 from ladder_mutation import Subject, csim_verdict, disagreement, noticed, sim_verdict, subject
-from ladder_parameters import dead_bytes, sections
+from ladder_parameters import dead_bytes, dead_offsets, sections
 
 from npuforge.board_runtime import _native
 from npuforge.hw_kernels import arithmetic, operator
@@ -113,7 +114,18 @@ def _reason(
     if field in HEADER:
         return ""
     signed = raw - (1 << field.width) if field.signed and raw >> (field.width - 1) else raw
-    return harmless(instruction.name, values, values | {field.name: signed}, requant(whole, index))
+    one_lane = any(
+        layer["first_instruction"] <= index <= layer["last_instruction"] and layer["trace"]["lanes"] == [0]
+        for layer in whole.binary.meta["layers"]
+    )
+    after = values | {field.name: signed}
+    return harmless(instruction.name, values, after, requant(whole, index), one_lane, never_matter())
+
+
+@lru_cache(maxsize=1)
+def never_matter() -> frozenset[int]:
+    """File offsets of bytes that cannot matter."""
+    return dead_offsets(subject())
 
 
 def few_bits(index: int, field: Field) -> list[int]:
