@@ -1,7 +1,9 @@
 // Owns the simulator device: contexts, the run of a schedule by several threads, trace hooks, errors during a run.
 #include "npuforge/device.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -9,7 +11,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "npuforge/sim.hpp"
@@ -77,29 +78,36 @@ class Run {
                     fail();
                 }
             }
-            done_[task].fetch_add(1, std::memory_order_acq_rel);
+            ++done_[task];
+            wake();
         }
         if (thread == 0 && hook_ != nullptr) call_hooks(static_cast<int>(tasks.size()), &complete);
     }
 
   private:
+    // Spins for as long as a chunk usually takes, then sleeps: on a busy machine the awaited thread may not even be
+    // running.
     template <class Ready>
-    static void wait(Ready ready) {
-        for (int spin = 0; !ready(); ++spin) {
-            if (spin < 4000)
-                pause_briefly();
-            else
-                std::this_thread::yield();
-        }
+    void wait(Ready ready) {
+        if (spin_until(ready, kSpinMicroseconds)) return;
+        std::unique_lock<std::mutex> lock(sleep_mutex_);
+        ++sleepers_;
+        wake_.wait(lock, ready);
+        --sleepers_;
     }
-    void wait_complete(int last, int* complete) const {
+    void wake() {
+        if (sleepers_ == 0) return;
+        const std::lock_guard<std::mutex> lock(sleep_mutex_);
+        wake_.notify_all();
+    }
+    void wait_complete(int last, int* complete) {
         for (; *complete <= last; ++*complete) {
             const int wanted = schedule_->tasks[static_cast<std::size_t>(*complete)].chunks;
-            wait([&] { return done_[*complete].load(std::memory_order_acquire) == wanted; });
+            wait([&] { return done_[*complete] == wanted; });
         }
     }
-    void wait_released(int task) const {
-        wait([&] { return released_.load(std::memory_order_acquire) >= task; });
+    void wait_released(int task) {
+        wait([&] { return released_ >= task; });
     }
     // Completes and reports the tasks before `end`.
     void call_hooks(int end, int* complete) {
@@ -113,7 +121,8 @@ class Run {
                     fail();
                 }
             }
-            released_.store(hooked_ + 1, std::memory_order_release);
+            released_ = hooked_ + 1;
+            wake();
         }
     }
     void fail() {
@@ -131,6 +140,10 @@ class Run {
     std::atomic<bool> failed_{false};
     std::atomic<int> released_{0};  ///< tasks 0..released_ may start
     std::unique_ptr<std::atomic<int>[]> done_;
+    static constexpr int kSpinMicroseconds = 60;  // several times a chunk
+    std::mutex sleep_mutex_;
+    std::condition_variable wake_;
+    std::atomic<int> sleepers_{0};
     alignas(64) std::atomic<int> next_ticket_{0};
 };
 

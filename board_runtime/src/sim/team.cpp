@@ -9,7 +9,7 @@
 namespace npuforge::sim {
 namespace {
 
-constexpr int kSpins = 2000;  // some tens of microseconds: longer than the gap between two runs in a row
+constexpr int kSpinMicroseconds = 100;  // longer than the gap between two runs in a row
 
 }  // namespace
 
@@ -51,12 +51,11 @@ void Team::run(Work work, void* argument) {
     work(argument, 0);
     if (helpers_.empty()) return;
     state_ &= ~kOpen;
-    for (int spin = 0; state_ != 0; ++spin) {
-        if (spin < kSpins)
-            pause_briefly();
-        else
-            std::this_thread::yield();
-    }
+    if (spin_until([this] { return state_ == 0; }, kSpinMicroseconds)) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    closing_ = true;
+    left_.wait(lock, [this] { return state_ == 0; });
+    closing_ = false;
 }
 
 // Enters the open run unless this helper has already been in it.
@@ -77,10 +76,7 @@ void Team::help(int thread) {
     std::uint32_t seen = 0;
     while (!stop_) {
         bool joined = false;
-        for (int spin = 0; spin < kSpins && !joined && !stop_; ++spin) {
-            joined = join(&seen);
-            if (!joined) pause_briefly();
-        }
+        spin_until([&] { return stop_ || (joined = join(&seen)); }, kSpinMicroseconds);
         if (!joined) {
             std::unique_lock<std::mutex> lock(mutex_);
             ++sleepers_;
@@ -89,7 +85,10 @@ void Team::help(int thread) {
         }
         if (!joined) continue;
         work_(argument_, thread);
-        --state_;
+        if (--state_ == 0 && closing_) {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            left_.notify_one();
+        }
     }
 }
 
