@@ -66,7 +66,7 @@ class Sensitive(Net):
             if params.single:  # sums of many taps: a small multiplier, so that its low byte matters
                 factor, count = self.random.uniform(150, 250, channels), kernel[0] * kernel[1]
             params.multiplier = (factor / taps).astype(np.int16)
-            params.shift = int(np.log2(factor.mean() * count)) - (2 if params.single else 0)
+            params.shift = int(np.log2(factor.mean() * count)) - (1 if params.single else 0)
             params.zero_in, params.zero_out = (self.random.integers(-20, 21, channels).astype(np.int8) for _ in "io")
         return name
 
@@ -86,7 +86,7 @@ class Sensitive(Net):
         assert isinstance(params, EltwiseParams)
         channels = len(params.m_a)  # small multipliers and addends, so that their low bytes matter
         params.m_a = self.random.integers(256, 512, channels).astype(np.int16)
-        params.k = self.random.integers(-20000, 20000, channels).astype(np.int32)
+        params.k = self.random.integers(-8000, 8000, channels).astype(np.int32)
         params.stage = self.stage(channels, stage, 400 * 85)
         params.z_a = self.random.integers(-20, 21, channels).astype(np.int8)
         return name
