@@ -15,7 +15,9 @@ npuforge_environment() {
     stamp=$(cat pyproject.toml setup.py constraints.txt board_runtime/CMakeLists.txt | sha256sum | cut -c1-16)
     if [ "$(cat ".venv/npuforge-stamp$extras" 2>/dev/null)" != "$stamp" ]; then
         echo "installing the kit and its packages into .venv (a few minutes the first time) ..."
-        .venv/bin/pip install --quiet --constraint constraints.txt --editable ".$extras"
+        # No build isolation: the build folder stays usable for later builds and the C++ test programs.
+        .venv/bin/pip install --quiet --constraint constraints.txt "setuptools>=77" wheel pybind11 cmake ninja numpy
+        .venv/bin/pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".$extras"
         echo "$stamp" >".venv/npuforge-stamp$extras"
     else
         mkdir -p build

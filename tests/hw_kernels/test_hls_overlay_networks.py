@@ -114,8 +114,8 @@ def test_a_token_taken_out_is_a_race(small: tuple[Program, Arch, Path], tmp_path
     changed = [c for k, e in takers[:: max(1, len(takers) // 12)] if (c := without_token(instructions, k, e))]
     assert len(changed) >= 8
     for other in changed:
-        report, _ = program.on_overlay(testbench, tmp_path, other)
-        assert "data race" in report
+        # On a busy machine the two threads can miss each other in one run: the sanitizer gets ten.
+        assert any("data race" in program.on_overlay(testbench, tmp_path, other)[0] for _ in range(10))
 
 
 @pytest.mark.full
