@@ -35,12 +35,16 @@ AlignedBytes allocate(std::size_t bytes) {
     return memory;
 }
 
-// One run of one schedule. Threads take tickets in order; a ticket is a chunk of a task, and a task starts when the
-// tasks it depends on are complete. Since tickets are taken in program order, the oldest unfinished chunk can always
-// proceed: no deadlock.
+// One run of one schedule. Each thread works through its own queue of chunks, in program order; a chunk is taken only
+// when the tasks that it depends on are complete, and a thread that would have to wait takes chunks of others. The
+// oldest chunk not done is ready, and is being computed or at the head of a queue: no deadlock, whichever threads take
+// part.
 class Run {
   public:
-    explicit Run(std::size_t most_tasks) : done_(new std::atomic<int>[most_tasks]) {}
+    Run(std::size_t most_tasks, int threads)
+        : done_(new std::atomic<int>[most_tasks]),
+          lanes_(new Lane[static_cast<std::size_t>(threads)]),
+          threads_(threads) {}
 
     void start(const Schedule& schedule, const Memory& memory, const TraceHook* hook) {
         schedule_ = &schedule;
@@ -49,8 +53,11 @@ class Run {
         hooked_ = 0;
         error_ = nullptr;
         failed_ = false;
-        next_ticket_ = 0;
         released_ = hook == nullptr ? static_cast<int>(schedule.tasks.size()) : 0;
+        for (int t = 0; t < threads_; ++t) {
+            lane(t).next = 0;
+            lane(t).present = false;
+        }
         for (std::size_t t = 0; t < schedule.tasks.size(); ++t) done_[t].store(0, std::memory_order_relaxed);
     }
 
@@ -60,31 +67,90 @@ class Run {
 
     // Thread 0 also calls the hook, in program order; other threads stay behind it.
     void work(int thread, std::uint8_t* scratch) {
-        const auto& tasks = schedule_->tasks;
-        std::size_t task = 0;
         int complete = 0;  // tasks [0, complete) are known to be complete
-        for (;;) {
-            const int ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
-            if (ticket >= schedule_->tickets) break;
-            while (ticket >= tasks[task].first_ticket + tasks[task].chunks) ++task;
-            if (thread == 0 && hook_ != nullptr) call_hooks(static_cast<int>(task), &complete);
-            wait_complete(tasks[task].wait_for, &complete);
-            wait_released(static_cast<int>(task));
-            if (!failed_.load(std::memory_order_relaxed)) {
-                const int chunk = ticket - tasks[task].first_ticket;
-                try {
-                    tasks[task].step->run(memory_, scratch, tasks[task].begin(chunk), tasks[task].end(chunk));
-                } catch (...) {
-                    fail();
-                }
-            }
-            ++done_[task];
-            wake();
+        lane(thread).present = true;
+        while (!exhausted()) {
+            if (thread == 0 && hook_ != nullptr) call_hooks(&complete);
+            if (take(thread, thread, scratch, &complete)) continue;
+            // Nothing of its own: others' chunks at once where the other is not there, else after giving it a moment.
+            const auto help = [&] {
+                for (int t = 1; t < threads_; ++t)
+                    if (take((thread + t) % threads_, thread, scratch, &complete)) return true;
+                return false;
+            };
+            const auto own = [&] {
+                return exhausted() || (thread == 0 && hook_ready(&complete)) || ready(thread, &complete);
+            };
+            if (!everyone_present() && help()) continue;
+            if (pause_until(own, kMoment) || help()) continue;
+            wait([&] {
+                for (int t = 0; t < threads_; ++t)
+                    if (ready(t, &complete)) return true;
+                return own();
+            });
         }
-        if (thread == 0 && hook_ != nullptr) call_hooks(static_cast<int>(tasks.size()), &complete);
+        if (thread == 0 && hook_ != nullptr) {
+            const int all = static_cast<int>(schedule_->tasks.size());
+            while (hooked_ < all) {
+                wait([&] { return hook_ready(&complete); });
+                call_hooks(&complete);
+            }
+        }
     }
 
   private:
+    static constexpr int kSpinMicroseconds = 60;  // several times a chunk
+    static constexpr int kMoment = 40;            // pauses: about a microsecond
+
+    struct alignas(64) Lane {
+        std::atomic<int> next{0};          ///< first item of the queue that nobody has taken
+        std::atomic<bool> present{false};  ///< the thread takes part in this run
+    };
+    Lane& lane(int thread) const { return lanes_[static_cast<std::size_t>(thread)]; }
+    const std::vector<Item>& queue(int thread) const { return schedule_->queues[static_cast<std::size_t>(thread)]; }
+
+    bool exhausted() const {
+        for (int t = 0; t < threads_; ++t)
+            if (lane(t).next < static_cast<int>(queue(t).size())) return false;
+        return true;
+    }
+    bool everyone_present() const {
+        for (int t = 0; t < threads_; ++t)
+            if (!lane(t).present.load(std::memory_order_relaxed)) return false;
+        return true;
+    }
+    bool is_complete(int last, int* complete) const {
+        while (*complete <= last && done_[*complete] == schedule_->tasks[static_cast<std::size_t>(*complete)].chunks)
+            ++*complete;
+        return *complete > last;
+    }
+    // Whether the head of a queue can be computed now.
+    bool ready(int owner, int* complete) const {
+        const int head = lane(owner).next;
+        if (head >= static_cast<int>(queue(owner).size())) return false;
+        const int task = queue(owner)[static_cast<std::size_t>(head)].task;
+        return released_ >= task && is_complete(schedule_->tasks[static_cast<std::size_t>(task)].wait_for, complete);
+    }
+    // Computes the head of a queue if it is ready and nobody was faster.
+    bool take(int owner, int thread, std::uint8_t* scratch, int* complete) {
+        int head = lane(owner).next;
+        if (head >= static_cast<int>(queue(owner).size())) return false;
+        const Item item = queue(owner)[static_cast<std::size_t>(head)];
+        const Task& task = schedule_->tasks[static_cast<std::size_t>(item.task)];
+        if (released_ < item.task || !is_complete(task.wait_for, complete)) return false;
+        if (!lane(owner).next.compare_exchange_strong(head, head + 1)) return owner == thread;  // its own: look again
+        if (!failed_.load(std::memory_order_relaxed)) {
+            try {
+                task.step->run(memory_, scratch, item.begin, item.end);
+            } catch (...) {
+                fail();
+            }
+        }
+        ++done_[item.task];
+        wake();
+        return true;
+    }
+
     // Spins for as long as a chunk usually takes, then sleeps: on a busy machine the awaited thread may not even be
     // running.
     template <class Ready>
@@ -100,19 +166,14 @@ class Run {
         const std::lock_guard<std::mutex> lock(sleep_mutex_);
         wake_.notify_all();
     }
-    void wait_complete(int last, int* complete) {
-        for (; *complete <= last; ++*complete) {
-            const int wanted = schedule_->tasks[static_cast<std::size_t>(*complete)].chunks;
-            wait([&] { return done_[*complete] == wanted; });
-        }
+
+    bool hook_ready(int* complete) const {
+        return hook_ != nullptr && hooked_ < static_cast<int>(schedule_->tasks.size()) &&
+               is_complete(hooked_, complete);
     }
-    void wait_released(int task) {
-        wait([&] { return released_ >= task; });
-    }
-    // Completes and reports the tasks before `end`.
-    void call_hooks(int end, int* complete) {
-        for (; hooked_ < end; ++hooked_) {
-            wait_complete(hooked_, complete);
+    // Reports the complete tasks and lets the next one start.
+    void call_hooks(int* complete) {
+        while (hook_ready(complete)) {
             if (!failed_.load(std::memory_order_acquire)) {
                 try {
                     (*hook_)(schedule_->tasks[static_cast<std::size_t>(hooked_)].step->instruction, memory_.sram,
@@ -121,7 +182,7 @@ class Run {
                     fail();
                 }
             }
-            released_ = hooked_ + 1;
+            released_ = ++hooked_;
             wake();
         }
     }
@@ -140,11 +201,11 @@ class Run {
     std::atomic<bool> failed_{false};
     std::atomic<int> released_{0};  ///< tasks 0..released_ may start
     std::unique_ptr<std::atomic<int>[]> done_;
-    static constexpr int kSpinMicroseconds = 60;  // several times a chunk
+    std::unique_ptr<Lane[]> lanes_;
+    int threads_;
     std::mutex sleep_mutex_;
     std::condition_variable wake_;
     std::atomic<int> sleepers_{0};
-    alignas(64) std::atomic<int> next_ticket_{0};
 };
 
 struct SimContext final : DeviceContext {
@@ -154,7 +215,7 @@ struct SimContext final : DeviceContext {
           sram(allocate(sram_bytes)),
           scratch_stride((scratch_bytes + 2 * kAlignment - 1) / kAlignment * kAlignment),
           scratch(allocate(scratch_stride * static_cast<std::size_t>(threads))),
-          run(most_tasks),
+          run(most_tasks, threads),
           team(threads) {}
 
     const void* owner;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -12,11 +13,6 @@
 #include "tracker.hpp"
 
 namespace npuforge::sim {
-
-int Task::begin(int chunk) const {
-    const long raw = static_cast<long>(step->units) * chunk / chunks;
-    return static_cast<int>(raw / step->granularity * step->granularity);
-}
 
 namespace {
 
@@ -138,6 +134,7 @@ class Translator {
 
     std::unique_ptr<Step> translate(const FoldOp& op) {
         auto step = make_fold(op, limits_.of(op.from_space));
+        step->layer = "fold" + std::to_string(op.address) + "," + std::to_string(op.out.row_stride);
         step->reads.push_back({op.from_space, op.address, static_cast<std::uint64_t>(op.in_h), 1, op.row_stride, 0,
                                static_cast<std::uint64_t>(op.in_w) * op.channels});
         step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks));
@@ -159,6 +156,7 @@ class Translator {
             step->cost = 2.0 * op.weight_bytes() * op.out_h * op.out_w;
             add_parameters(*step);
         }
+        if (all_constant_) step->layer = origin_.opcode + constants_.key;
         step->reads.push_back(op.in.view(Space::kSram, op.in_h, op.in_w, 16 * op.blocks_in));
         step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks_out));
         return step;
@@ -216,6 +214,7 @@ class Translator {
             step->cost = 10.0 * lanes * op.out_h * op.out_w;
             add_parameters(*step);
         }
+        if (all_constant_) step->layer = origin_.opcode + constants_.key;
         step->reads.push_back(op.a.view(Space::kSram, op.out_h, op.out_w, lanes));
         if (!affine) step->reads.push_back(op.b.view(Space::kSram, op.out_h, op.out_w, op.broadcast_b ? 1 : lanes));
         step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, lanes));
@@ -326,6 +325,10 @@ class Translator {
     }
 
     void schedule(PartitionPlan& plan) const {
+        plan.fast.queues.resize(static_cast<std::size_t>(threads_));
+        plan.traced.queues.resize(static_cast<std::size_t>(threads_));
+        std::map<std::string, Layer> layers;
+        for (const auto& step : plan.steps) layers[step->layer].units += step->units;
         // A LOAD of image bytes is needed only if some step reads them from on-chip memory.
         for (std::size_t i = 0; i < plan.steps.size(); ++i) {
             const Step& step = *plan.steps[i];
@@ -333,29 +336,66 @@ class Translator {
             for (std::size_t j = i + 1; j < plan.steps.size() && !needed; ++j) {
                 for (const View& read : plan.steps[j]->reads) needed = needed || may_overlap(step.writes[0], read);
             }
-            add(plan.traced, step, static_cast<int>(plan.traced.tasks.size()) - 1);
-            if (!needed) continue;
-            int wait_for = static_cast<int>(plan.fast.tasks.size()) - 1;
-            while (wait_for >= 0 && !conflicts(*plan.fast.tasks[static_cast<std::size_t>(wait_for)].step, step))
-                --wait_for;
-            add(plan.fast, step, wait_for);
+            Layer own{step.units, 0};
+            Layer& layer = step.layer.empty() ? own : layers[step.layer];
+            add(plan.traced, step, static_cast<int>(plan.traced.tasks.size()) - 1, layer);
+            if (needed) {
+                int wait_for = static_cast<int>(plan.fast.tasks.size()) - 1;
+                while (wait_for >= 0 && !conflicts(*plan.fast.tasks[static_cast<std::size_t>(wait_for)].step, step))
+                    --wait_for;
+                add(plan.fast, step, wait_for, layer);
+            }
+            layer.first += step.units;
         }
     }
 
-    // Cheap steps stay whole: handing a piece to another thread costs about a microsecond.
-    void add(Schedule& schedule, const Step& step, int wait_for) const {
-        constexpr double kWholeCycles = 4000, kChunkCycles = 20000;
+    // Units of all bands of a layer, and of those before the one at hand.
+    struct Layer {
+        long units = 0, first = 0;
+    };
+
+    // Thread t gets the t-th part of every layer, across its bands: what it reads it has mostly written itself. Cheap
+    // layers stay whole, since handing a piece to another thread costs about a microsecond; large parts are cut, so
+    // that an idle thread can take some.
+    void add(Schedule& schedule, const Step& step, int wait_for, const Layer& layer) const {
+        constexpr double kWholeCycles = 4000, kChunkCycles = 40000;
         Task task;
         task.step = &step;
         task.wait_for = wait_for;
-        task.first_ticket = schedule.tickets;
-        if (threads_ > 1 && step.cost > kWholeCycles) {
-            const int wanted = std::max(threads_, static_cast<int>(std::min(step.cost / kChunkCycles, 8.0 * threads_)));
-            const int most = (step.units + step.granularity - 1) / step.granularity;
-            task.chunks = std::max(1, std::min(wanted, most));
+        const int number = static_cast<int>(schedule.tasks.size());
+        const auto push = [&](int thread, int begin, int end) {
+            if (begin >= end) return;
+            const int most = (end - begin + step.granularity - 1) / step.granularity;
+            const double cost = step.cost * (end - begin) / step.units;
+            const int pieces = threads_ == 1 ? 1 : std::max(1, std::min(most, static_cast<int>(cost / kChunkCycles)));
+            int from = begin;
+            for (int p = 1; p <= pieces; ++p) {
+                const int to =
+                    p == pieces ? end : begin + round_down(step, static_cast<long>(end - begin) * p / pieces);
+                if (to <= from) continue;
+                schedule.queues[static_cast<std::size_t>(thread)].push_back({number, from, to});
+                ++task.chunks;
+                from = to;
+            }
+        };
+        const double layer_cost = step.cost * static_cast<double>(layer.units) / step.units;
+        if (threads_ == 1 || layer_cost <= kWholeCycles) {
+            push(0, 0, step.units);
+        } else {
+            int from = 0;
+            for (int thread = 0; thread < threads_; ++thread) {
+                const long border = layer.units * (thread + 1) / threads_ - layer.first;
+                const int to = thread + 1 == threads_
+                                   ? step.units
+                                   : round_down(step, std::max<long>(from, std::min<long>(step.units, border)));
+                push(thread, from, std::max(from, to));
+                from = std::max(from, to);
+            }
         }
-        schedule.tickets += task.chunks;
         schedule.tasks.push_back(task);
+    }
+    static int round_down(const Step& step, long units) {
+        return units >= step.units ? step.units : static_cast<int>(units / step.granularity * step.granularity);
     }
 
     const DeviceProgram& program_;

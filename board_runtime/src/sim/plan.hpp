@@ -15,16 +15,20 @@ namespace npuforge::sim {
 /// One step in execution order.
 struct Task {
     const Step* step = nullptr;
-    int chunks = 1;
-    int first_ticket = 0;  ///< tickets count all chunks of all tasks in order
-    int wait_for = -1;     ///< tasks 0..wait_for must be complete before any chunk starts; -1: none
-    int begin(int chunk) const;
-    int end(int chunk) const { return chunk + 1 == chunks ? step->units : begin(chunk + 1); }
+    int chunks = 0;
+    int wait_for = -1;  ///< tasks 0..wait_for must be complete before any chunk starts; -1: none
 };
 
+/// One chunk of a task: units [begin, end).
+struct Item {
+    int task = 0, begin = 0, end = 0;
+};
+
+/// `queues[t]`: what thread t does unless another is idle, in program order. A thread gets the same part of every map,
+/// so that its data stay in its own cache.
 struct Schedule {
     std::vector<Task> tasks;
-    int tickets = 0;
+    std::vector<std::vector<Item>> queues;
 };
 
 /// One NPU partition, ready to run.

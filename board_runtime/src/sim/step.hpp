@@ -26,6 +26,7 @@ class Step {
     std::size_t scratch_bytes = 0;  ///< per thread
     double cost = 0;                ///< rough processor cycles of all units, for the division of work
     std::vector<View> reads, writes;
+    std::string layer;         ///< the same for all row bands of one layer; empty: a layer of its own
     bool loads_image = false;  ///< LOAD from the `.bin`: left out where every reader has its bytes prepared
 };
 

@@ -37,6 +37,16 @@ bool spin_until(Ready ready, int microseconds) {
     return ready();
 }
 
+/// Spins until `ready()` or for `pauses` pauses; whether it was ready.
+template <class Ready>
+bool pause_until(Ready ready, int pauses) {
+    for (int i = 0; i < pauses; ++i) {
+        if (ready()) return true;
+        pause_briefly();
+    }
+    return false;
+}
+
 /// `threads - 1` helpers plus the caller. A run never waits for a helper that has not started: whoever is there does
 /// the work.
 class Team {
