@@ -215,13 +215,14 @@ def read_tensor(binary: Binary, pool: bytes, name: str) -> np.ndarray:
 
 
 def compare_pools(binary: Binary, feeds: Arrays, expected: Arrays) -> list[Difference]:
-    """Networks with one NPU partition: the whole pool after csim under every token policy and after sim with every instruction set is the same,
-    and the outputs in it are the expected ones."""
+    """The first NPU partition: the whole pool after csim under every token policy and after sim with every instruction set and no tracing is the
+    same, and the outputs in it are the expected ones."""
     before = write_inputs(binary, feeds)
     golden = csim_pool(binary.image, before)
     others = {f"csim {p}": csim_pool(binary.image, before, p, 7, 0xA5) for p in POLICIES}
-    for number, level in enumerate(_native.sim.levels()):
-        others[f"sim {level}"] = sim_pool(binary.image, binary.meta, before, 1 + number % 2, level)
+    for level in _native.sim.levels():
+        for threads in (1, 2):
+            others[f"sim {level} on {threads} threads"] = sim_pool(binary.image, binary.meta, before, threads, level)
     first = np.frombuffer(golden, np.int8)
     found = [
         Difference(name, "pool", bits)
