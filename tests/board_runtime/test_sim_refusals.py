@@ -192,7 +192,9 @@ def test_tokens() -> None:
     for code, index in ((take + give + HALT, 0), (give + take + take + HALT, 2)):
         with pytest.raises(InstructionError, match=rf"instruction {index} \(CONV\): pop: waits for engine 0"):
             load(code)
-    with pytest.raises(InstructionError, match=r"instruction 1 \(HALT\): push: "):  # a token is left for the next partition
+    with pytest.raises(
+        InstructionError, match=r"instruction 1 \(HALT\): push: "
+    ):  # a token is left for the next partition
         load(give + HALT + take + HALT, partitions=[(0, 2), (2, 2)])
     with pytest.raises(InstructionError, match=r"instruction 65535 \(LOAD\): push: expected at most 65535"):
         load(give * 65536 + HALT)

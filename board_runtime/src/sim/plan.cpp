@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -70,10 +69,8 @@ class Tokens {
 
 class Translator {
   public:
-    Translator(const DeviceProgram& program, Level level, int threads, Plan& plan)
+    Translator(const DeviceProgram& program, Level level, Plan& plan)
         : program_(program),
-          level_(level),
-          threads_(threads),
           plan_(plan),
           tracker_(program.image, program.sram_bytes, plan.owned),
           limits_{program.image_size, program.pool_size, program.sram_bytes},
@@ -118,7 +115,6 @@ class Translator {
             plan_.scratch_bytes = std::max(plan_.scratch_bytes, step->scratch_bytes);
             result.steps.push_back(std::move(step));
         }
-        schedule(result);
         return result;
     }
 
@@ -313,94 +309,7 @@ class Translator {
         return false;
     }
 
-    static bool conflicts(const Step& earlier, const Step& later) {
-        const auto any = [](const std::vector<View>& a, const std::vector<View>& b) {
-            for (const View& x : a)
-                for (const View& y : b)
-                    if (may_overlap(x, y)) return true;
-            return false;
-        };
-        return any(earlier.writes, later.reads) || any(earlier.reads, later.writes) ||
-               any(earlier.writes, later.writes);
-    }
-
-    void schedule(PartitionPlan& plan) const {
-        plan.fast.queues.resize(static_cast<std::size_t>(threads_));
-        plan.traced.queues.resize(static_cast<std::size_t>(threads_));
-        std::map<std::string, Layer> layers;
-        for (const auto& step : plan.steps) layers[step->layer].units += step->units;
-        // A LOAD of image bytes is needed only if some step reads them from on-chip memory.
-        for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-            const Step& step = *plan.steps[i];
-            bool needed = !step.loads_image;
-            for (std::size_t j = i + 1; j < plan.steps.size() && !needed; ++j) {
-                for (const View& read : plan.steps[j]->reads) needed = needed || may_overlap(step.writes[0], read);
-            }
-            Layer own{step.units, 0};
-            Layer& layer = step.layer.empty() ? own : layers[step.layer];
-            add(plan.traced, step, static_cast<int>(plan.traced.tasks.size()) - 1, layer);
-            if (needed) {
-                int wait_for = static_cast<int>(plan.fast.tasks.size()) - 1;
-                while (wait_for >= 0 && !conflicts(*plan.fast.tasks[static_cast<std::size_t>(wait_for)].step, step))
-                    --wait_for;
-                add(plan.fast, step, wait_for, layer);
-            }
-            layer.first += step.units;
-        }
-    }
-
-    // Units of all bands of a layer, and of those before the one at hand.
-    struct Layer {
-        long units = 0, first = 0;
-    };
-
-    // Thread t gets the t-th part of every layer, across its bands: what it reads it has mostly written itself. Cheap
-    // layers stay whole, since handing a piece to another thread costs about a microsecond; large parts are cut, so
-    // that an idle thread can take some.
-    void add(Schedule& schedule, const Step& step, int wait_for, const Layer& layer) const {
-        constexpr double kWholeCycles = 4000, kChunkCycles = 40000;
-        Task task;
-        task.step = &step;
-        task.wait_for = wait_for;
-        const int number = static_cast<int>(schedule.tasks.size());
-        const auto push = [&](int thread, int begin, int end) {
-            if (begin >= end) return;
-            const int most = (end - begin + step.granularity - 1) / step.granularity;
-            const double cost = step.cost * (end - begin) / step.units;
-            const int pieces = threads_ == 1 ? 1 : std::max(1, std::min(most, static_cast<int>(cost / kChunkCycles)));
-            int from = begin;
-            for (int p = 1; p <= pieces; ++p) {
-                const int to =
-                    p == pieces ? end : begin + round_down(step, static_cast<long>(end - begin) * p / pieces);
-                if (to <= from) continue;
-                schedule.queues[static_cast<std::size_t>(thread)].push_back({number, from, to});
-                ++task.chunks;
-                from = to;
-            }
-        };
-        const double layer_cost = step.cost * static_cast<double>(layer.units) / step.units;
-        if (threads_ == 1 || layer_cost <= kWholeCycles) {
-            push(0, 0, step.units);
-        } else {
-            int from = 0;
-            for (int thread = 0; thread < threads_; ++thread) {
-                const long border = layer.units * (thread + 1) / threads_ - layer.first;
-                const int to = thread + 1 == threads_
-                                   ? step.units
-                                   : round_down(step, std::max<long>(from, std::min<long>(step.units, border)));
-                push(thread, from, std::max(from, to));
-                from = std::max(from, to);
-            }
-        }
-        schedule.tasks.push_back(task);
-    }
-    static int round_down(const Step& step, long units) {
-        return units >= step.units ? step.units : static_cast<int>(units / step.granularity * step.granularity);
-    }
-
     const DeviceProgram& program_;
-    Level level_;
-    int threads_;
     Plan& plan_;
     Tracker tracker_;
     Limits limits_;
@@ -417,7 +326,7 @@ class Translator {
 
 Plan make_plan(const DeviceProgram& program, Level level, int threads) {
     Plan plan;
-    Translator translator(program, level, threads, plan);
+    Translator translator(program, level, plan);
     std::size_t next = 0;
     for (const DeviceProgram::Range& range : program.partitions) {
         if (range.first != next || range.count == 0 || range.count > program.instruction_count - range.first)
@@ -425,6 +334,7 @@ Plan make_plan(const DeviceProgram& program, Level level, int threads) {
                               std::to_string(next) + " to " + std::to_string(program.instruction_count) +
                               ", found one at " + std::to_string(range.first) + " with " + std::to_string(range.count));
         plan.partitions.push_back(translator.partition(range));
+        make_schedules(plan.partitions.back(), threads);
         next = range.first + range.count;
     }
     if (next != program.instruction_count)

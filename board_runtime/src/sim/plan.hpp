@@ -45,6 +45,9 @@ struct Plan {
     std::size_t scratch_bytes = 0;                   ///< per thread, largest of all steps
 };
 
+/// Fills `fast` and `traced` from `steps` (schedule.cpp).
+void make_schedules(PartitionPlan& plan, int threads);
+
 /// InstructionError names index and field of the first illegal instruction.
 Plan make_plan(const DeviceProgram& program, Level level, int threads);
 
