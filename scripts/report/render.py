@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def render_html(data: ReportData) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    filters: tuple[Callable[..., str], ...]
     filters = (svg.kibibytes, svg.short_number, _db, _percent, _points, _thousands, _cosine, _tail, _yaml)
     names = ("bytes", "short", "db", "percent", "points", "thousands", "cosine", "tail", "yaml")
     environment.filters |= dict(zip(names, filters, strict=True))
