@@ -138,12 +138,14 @@ def inspect(options: Options) -> Graph:
 
 def quantize(options: Options) -> tuple[QGraph, Context]:
     """The integer graph."""
+    calibrate.check_images(options)
     ctx = Context(options)
     return run_steps(FRONT_END + QUANTISER, None, ctx), ctx
 
 
 def compile_model(options: Options) -> tuple[CompiledProgram, Context]:
     """The whole pipeline; writes the bundle into `options.output`, whole or not at all."""
+    calibrate.check_images(options)
     ctx = Context(options)
     with write_files.staging(options.output) as folder:
         compiled: CompiledProgram = run_steps(ALL_STEPS, None, ctx)

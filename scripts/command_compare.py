@@ -41,7 +41,11 @@ def _print(result: Comparison) -> None:
                 f"  SQNR {layer.alone.sqnr_db:6.1f} dB alone, {layer.accumulated.sqnr_db:6.1f} dB accumulated, "
                 f"cosine {layer.accumulated.cosine:.5f}  {layer.name} ({layer.op})"
             )
-    print(f"outputs: lowest cosine {result.outputs.cosine:.6f}, largest error {result.outputs.largest:.5g}")
+    outputs = result.outputs
+    print(
+        f"network outputs, float against {data.device}: lowest cosine {outputs.cosine:.6f} ({outputs.cosine_of or 'all equal'}), "
+        f"largest error {outputs.largest:.5g} ({outputs.largest_of or 'none'})"
+    )
     for column in COLUMNS:
         if column in data.accuracy:
             accuracy = data.accuracy[column]

@@ -16,7 +16,7 @@ from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels import arch as arches
 from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.columns import DeviceColumn, prepare_image
-from npuforge.scripts.common import check_target, print_json, progress
+from npuforge.scripts.common import check_target, print_json, progress, show_notices
 from npuforge.scripts.draw import class_name, draw_detections, save_image
 
 
@@ -73,6 +73,8 @@ def register(app: typer.Typer) -> None:
         column = DeviceColumn(opened, device, threads, expected_arch)
         record = opened.preprocess
         head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
+        if head is None and draw is None:
+            show_notices(["no detection head is declared (head.kind of --preprocess at compile): output tensors only"])
         if head is None and draw is not None:
             raise UsageError("--draw needs a detection head in the preprocessing record (head.kind)")
         results: dict[str, Any] = {}

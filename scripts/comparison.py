@@ -53,20 +53,27 @@ class OutputError:
 
     cosine: float = 1.0
     largest: float = 0.0
+    cosine_of: str = ""  # the output with the lowest cosine
+    largest_of: str = ""  # the output with the largest error
 
-    def add(self, reference: np.ndarray, found: np.ndarray) -> None:
+    def add(self, name: str, reference: np.ndarray, found: np.ndarray) -> None:
         """One output of one image."""
         a, b = reference.astype(np.float64).ravel(), found.astype(np.float64).ravel()
         unlike = a.shape != b.shape or not np.array_equal(a[~np.isfinite(a)], b[~np.isfinite(b)], equal_nan=True)
         if unlike or not np.array_equal(np.isfinite(a), np.isfinite(b)):  # NaN must not slip through a gate
-            self.cosine, self.largest = min(self.cosine, 0.0), float("inf")
+            self._note(name, 0.0, float("inf"))
             return
         a, b = a[np.isfinite(a)], b[np.isfinite(b)]
         if a.size == 0:
             return
         norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-        self.cosine = min(self.cosine, float(a @ b) / norm if norm else float(np.array_equal(a, b)))
-        self.largest = max(self.largest, float(np.abs(a - b).max()))
+        self._note(name, float(a @ b) / norm if norm else float(np.array_equal(a, b)), float(np.abs(a - b).max()))
+
+    def _note(self, name: str, cosine: float, largest: float) -> None:
+        if cosine < self.cosine:
+            self.cosine, self.cosine_of = cosine, name
+        if largest > self.largest:
+            self.largest, self.largest_of = largest, name
 
 
 @dataclass
@@ -146,7 +153,7 @@ def compare(
         outputs = {FLOAT: float_column(image), INTEGER: integer_outputs, DEVICE: device_outputs}
         _differences(result, records, integers)
         for name, value in outputs[FLOAT].items():
-            result.outputs.add(value, device_outputs[name])
+            result.outputs.add(name, value, device_outputs[name])
         if number <= layer_images:
             layer_inputs.append((image, integers))
         if heads is not None:

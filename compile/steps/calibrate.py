@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npuforge.compile.context import Context
+from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import prepare
@@ -20,11 +20,16 @@ def network_input(graph: Graph, pixels: np.ndarray, tensor: np.ndarray) -> np.nd
     return tensor if graph.input_layout.get(graph.inputs[0], "NCHW") == "NCHW" else tensor.transpose(0, 3, 1, 2)
 
 
+def check_images(options: Options) -> None:
+    """CalibrationError where there are no images; called before any work is done."""
+    if not options.calibration:
+        raise CalibrationError("no calibration images: give a folder of typical images with --calib")
+
+
 def run(graph: Graph, ctx: Context) -> Graph:
     """The step. Raises CalibrationError where there are no images or one cannot be read."""
     images = ctx.options.calibration
-    if not images:
-        raise CalibrationError("no calibration images: give a folder of typical images with --calib")
+    check_images(ctx.options)
 
     current: list[Path] = []  # the image in work
 

@@ -325,10 +325,10 @@ def test_nan_does_not_slip_through_a_gate(poison: float) -> None:
     found[4] = poison
     for pair in ((reference, found), (found, reference), (reference, found[:5])):
         error = OutputError()
-        error.add(*pair)
+        error.add("y", *pair)
         assert error.cosine <= 0 and error.largest == np.inf
     same = OutputError()
-    same.add(found, found)  # a mask of infinities in both is no difference
+    same.add("y", found, found)  # a mask of infinities in both is no difference
     assert same.cosine == pytest.approx(1.0) and same.largest == 0
 
 
