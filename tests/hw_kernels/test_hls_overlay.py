@@ -59,8 +59,8 @@ def test_a_missing_dependency_is_a_race(testbench: Path, tmp_path: Path, giver: 
     steps = pipeline(len(DATA))
     steps[giver].push.remove(steps[taker].engine)
     steps[taker].pop.remove(steps[giver].engine)
-    result, _ = execute(testbench, steps, tmp_path)
-    assert "data race" in result.stderr
+    # One run can miss it where the scheduler never lets the two threads overlap.
+    assert any("data race" in execute(testbench, steps, tmp_path)[0].stderr for _ in range(10))
 
 
 def test_a_refusal_ends_every_engine(testbench: Path, tmp_path: Path) -> None:
