@@ -87,8 +87,8 @@ def residual_variance(inputs: InputCovariance) -> np.ndarray:
         variance = np.diag(covariance)
         damping = max(DAMPING * float(variance.mean()), 1e-30)
         order = np.argsort(-variance, kind="stable")
-        inverse = np.linalg.inv(covariance[np.ix_(order, order)] + damping * np.eye(len(order)))
-        try:
+        try:  # rounding errors of the sums can leave a matrix that has no inverse: then nothing is compensated
+            inverse = np.linalg.inv(covariance[np.ix_(order, order)] + damping * np.eye(len(order)))
             result[g, order] = 1.0 / np.diag(np.linalg.cholesky(inverse)) ** 2
         except np.linalg.LinAlgError:
             result[g] = variance
