@@ -2,7 +2,8 @@
 
 `pip install .` and `pip install -e .` both end with `_native*.so` in board_runtime/. In a checkout:
 `python setup.py build_ext --inplace`.
-Environment: NPUFORGE_BUILD_DIR (default build/native in place), CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default 2).
+Everything built on the way lies in .native-build/ (CMake in .native-build/cmake), never in build/, where `npuforge compile` writes.
+Environment: NPUFORGE_BUILD_DIR (default .native-build/cmake in place), CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default 2).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 NATIVE = "npuforge.board_runtime._native"
+BUILD = ".native-build"
 
 
 class CMakeBuild(build_ext):
@@ -41,7 +43,7 @@ class CMakeBuild(build_ext):
         import pybind11
 
         destination = Path(self.get_ext_fullpath(ext.name)).resolve()
-        default = ROOT / "build" / "native" if self.checkout else Path(self.build_temp).resolve() / "native"
+        default = ROOT / BUILD / "cmake" if self.checkout else Path(self.build_temp).resolve() / "native"
         folder = Path(os.environ.get("NPUFORGE_BUILD_DIR", default)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:  # two builds in one folder would overwrite each other
@@ -88,4 +90,8 @@ def tool(name: str) -> str:
     return found
 
 
-setup(ext_modules=[Extension(NATIVE, sources=[])], cmdclass={"build_ext": CMakeBuild})
+setup(
+    ext_modules=[Extension(NATIVE, sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+    options={"build": {"build_base": BUILD}},
+)

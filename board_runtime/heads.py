@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import npuforge.board_runtime._native as _native
 import numpy as np
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError
 from npuforge.compile.ir.image import Geometry
 from npuforge.compile.ir.preprocess import Preprocess
 
@@ -42,7 +42,7 @@ class Head:
     def __init__(self, record: Preprocess, settings: Settings | None = None) -> None:
         head = record.head
         if head.kind == "none":
-            raise UsageError("the preprocessing record declares no detection head (head.kind is none)")
+            raise InputError("the preprocessing record declares no detection head (head.kind is none)")
         self.record = record
         self.settings = settings or Settings()
         given = self.settings

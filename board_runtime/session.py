@@ -17,7 +17,7 @@ from typing import Any
 import npuforge.board_runtime._native as _native
 import numpy as np
 
-from npuforge.compile.ir.errors import FormatError, UsageError
+from npuforge.compile.ir.errors import FormatError, UsageError, WriteError
 
 DEVICES: tuple[str, ...] = _native.DEVICES
 
@@ -127,7 +127,7 @@ class Session:
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(file)
         except OSError as error:
-            raise UsageError(f"{os.fspath(file)}: cannot be written ({error.strerror})") from None
+            raise WriteError(f"{os.fspath(file)}: cannot be written ({error.strerror})") from None
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
@@ -13,25 +13,36 @@ from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels.arch import Arch
 from npuforge.quant.statistics import Statistics
 
-Progress = Callable[[str, int, int], None]  # (what, done, total)
+STEPS = "steps"  # the unit of pipeline steps themselves
 
 
-CheckHead = Callable[
-    [Graph, Preprocess], None
-]  # raises UsageError where the record's head does not fit the network's outputs
+class Progress(Protocol):
+    """Called with what is being done, how many of how many are done, and their name (`images`)."""
+
+    def __call__(self, what: str, done: int, total: int, unit: str = "") -> None: ...
+
+
+CheckHead = Callable[[Graph, Preprocess], None]  # raises InputError where the record's head does not fit the outputs
 
 
 def no_check(graph: Graph, record: Preprocess) -> None:
     """Accepts every head."""
 
 
-def no_progress(what: str, done: int, total: int) -> None:
+def no_progress(what: str, done: int, total: int, unit: str = "") -> None:
+    """Shows nothing."""
+
+
+def no_notice(text: str) -> None:
     """Shows nothing."""
 
 
 @dataclass
 class Options:
-    """The user's choices. `calibration`: image files. `alpha`: None lets the quantiser choose per tensor. `dump`: folder for the steps' graphs."""
+    """The user's choices. `calibration`: image files. `alpha`: None lets the quantiser choose per tensor. `dump`: folder for the steps' graphs.
+
+    `notice` is called with each notice the moment it is known, `progress` as the work goes on.
+    """
 
     model: Path
     arch: Arch
@@ -44,6 +55,7 @@ class Options:
     alpha: float | None = None
     dump: Path | None = None
     progress: Progress = no_progress
+    notice: Callable[[str], None] = no_notice
     check_head: CheckHead = no_check
 
 
@@ -59,3 +71,10 @@ class Context:
     performance: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    position: str = ""  # of the step at work, "[6/12] calibrate"
+
+    def note(self, texts: Iterable[str]) -> None:
+        """Keeps notices and shows them at once."""
+        for text in texts:
+            self.notices.append(text)
+            self.options.notice(text)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npuforge.compile.context import Context, Options
-from npuforge.compile.ir.errors import NpuforgeError
+from npuforge.compile.context import STEPS, Context, Options
+from npuforge.compile.ir.errors import WriteError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.ir.serialize import save
@@ -51,7 +51,7 @@ def _graph_step(name: str, run: Callable[[Any, Context], Graph]) -> Step:
 
 def _import(state: None, ctx: Context) -> Graph:
     imported = import_onnx.import_onnx(ctx.options.model, ctx.options.shapes)
-    ctx.notices += [str(w) for w in imported.warnings]
+    ctx.note(str(w) for w in imported.warnings)
     return imported.graph
 
 
@@ -84,9 +84,10 @@ BACK_END = (
 ALL_STEPS = FRONT_END + QUANTISER + BACK_END
 
 
-def run_steps(steps: tuple[Step, ...], state: Any, ctx: Context) -> Any:
-    """Runs the steps in order, verifies and dumps each."""
-    for step in steps:
+def run_steps(steps: tuple[Step, ...], state: Any, ctx: Context, more: int = 0) -> Any:
+    """Runs the steps in order, verifies and dumps each. `more`: steps that the caller does afterwards, counted in the progress."""
+    for number, step in enumerate(steps, start=1):
+        _begin(step.name, number, len(steps) + more, ctx)
         start = time.perf_counter()
         state = step.run(state, ctx)
         step.verify(state)
@@ -95,11 +96,15 @@ def run_steps(steps: tuple[Step, ...], state: Any, ctx: Context) -> Any:
             try:
                 _dump(state, ctx.options.dump, f"{len(ctx.seconds):02d}-{step.name}")
             except OSError as error:
-                raise NpuforgeError(
+                raise WriteError(
                     f"{error.filename or ctx.options.dump}: cannot be written ({error.strerror}); choose another --dump-steps folder"
                 ) from error
-        ctx.options.progress("compile", len(ctx.seconds), len(ALL_STEPS))
     return state
+
+
+def _begin(name: str, number: int, total: int, ctx: Context) -> None:
+    ctx.position = f"[{number}/{total}] {name}"
+    ctx.options.progress(ctx.position, number - 1, total, STEPS)
 
 
 def _dump(state: Any, folder: Path, name: str) -> None:
@@ -148,6 +153,8 @@ def compile_model(options: Options) -> tuple[CompiledProgram, Context]:
     calibrate.check_images(options)
     ctx = Context(options)
     with write_files.staging(options.output) as folder:
-        compiled: CompiledProgram = run_steps(ALL_STEPS, None, ctx)
+        compiled: CompiledProgram = run_steps(ALL_STEPS, None, ctx, more=1)
+        _begin("write", len(ALL_STEPS) + 1, len(ALL_STEPS) + 1, ctx)
         write_files.run(compiled, ctx, folder)
+    options.progress(ctx.position, len(ALL_STEPS) + 1, len(ALL_STEPS) + 1, STEPS)
     return compiled, ctx

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.board_runtime.session import Session
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.scripts.build_folder import Build, open_build
 
 PEERS = ("onnxruntime",)
@@ -139,7 +139,7 @@ def onnxruntime_side(
     names = {spec.name for spec in session.inputs}
     wanted = {node.name for node in model.get_inputs()}
     if names != wanted:
-        raise UsageError(
+        raise FormatError(
             f"{build.reference}: expected the inputs {', '.join(sorted(names))}, found {', '.join(sorted(wanted))}"
         )
     return lambda: model.run(None, feeds)

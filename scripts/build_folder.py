@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npuforge.compile.ir.errors import FormatError, UsageError
+from npuforge.compile.ir.errors import FormatError, InputError
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import parse_preprocess
 from npuforge.compile.ir.quantization import QGraph
@@ -53,7 +53,16 @@ class Build:
 
 
 def open_build(folder: Path) -> Build:
-    """Raises FormatError where the folder is not a build or a file in it is not the one the manifest names."""
+    """The build in `folder`, or the one that a file `folder` (a `.bin`, an `.xmodel`) is part of.
+
+    Raises FormatError where there is no build, or a file in it is not the one the manifest names.
+    """
+    if folder.is_file():
+        if not (folder.parent / MANIFEST).is_file():
+            raise FormatError(
+                f"{folder}: a file without {MANIFEST} beside it; give the folder that `npuforge compile` wrote, or a file in it"
+            )
+        folder = folder.parent
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -70,7 +79,7 @@ def open_build(folder: Path) -> Build:
         raise FormatError(
             f"{path}: cannot be read ({error.strerror}); expected a folder that `npuforge compile` wrote"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, InputError) as error:
         what = f"key {error} is missing" if isinstance(error, KeyError) else error
         raise FormatError(f"{path}: not a manifest of `npuforge compile` ({what}); compile again") from error
     for name, expected in files.items():

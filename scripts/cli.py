@@ -1,12 +1,12 @@
 """The `npuforge` command: one typer application, one file per sub-command, one place where errors become a line and an exit code.
 
-Exit codes: 0 ok, 1 error, 2 usage, 3 precision gate, 130 interrupted (Ctrl-C), 143 terminated. `NPUFORGE_TRACEBACK=1` lets a fault of npuforge's
-own show its traceback. Nothing slow is imported before the signal handlers are in place.
+Exit codes: docs/exit-codes.md. `npuforge --traceback …` lets a fault of npuforge's own show its traceback. Nothing slow is imported before the signal handlers are in place.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -38,7 +38,7 @@ COMMANDS = (
     "arch",
     "ops",
 )
-TRACEBACK = "NPUFORGE_TRACEBACK"  # environment variable
+TRACEBACK = "--traceback"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _REPEAT_SECONDS = 2.0  # a second Ctrl-C this soon after the first must not break off the clean-up
 
@@ -57,6 +57,13 @@ def build_app() -> typer.Typer:
     )
     for name in COMMANDS:
         importlib.import_module(f"npuforge.scripts.command_{name}").register(app)
+
+    @app.callback()
+    def options(
+        traceback: bool = typer.Option(False, TRACEBACK, help="Show the whole traceback of a fault of npuforge's own"),
+    ) -> None:
+        pass  # `_guarded` looks for it before typer is there
+
     return app
 
 
@@ -79,9 +86,14 @@ def _catch_signals() -> dict[signal.Signals, Any]:
     return {number: signal.signal(number, handle) for number in _SIGNALS}
 
 
+def wants_traceback(arguments: Sequence[str]) -> bool:
+    """Whether the global option stands before the sub-command."""
+    return TRACEBACK in itertools.takewhile(lambda a: a.startswith("-"), arguments)
+
+
 def _run(arguments: Sequence[str]) -> int:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime sends nothing home, and warns of no home folder
-    if not os.environ.get(TRACEBACK):
+    if not wants_traceback(arguments):
         warnings.filterwarnings(
             "ignore", category=RuntimeWarning
         )  # numpy's, about values that the steps check and refuse
@@ -97,25 +109,41 @@ def _run(arguments: Sequence[str]) -> int:
             return 2
         context = getattr(error, "ctx", None)
         command = "npuforge" if context is None else context.command_path
-        message = " ".join(error.format_message().split())
+        message = _bad_value(error) or " ".join(error.format_message().split())
         _complain(f"{message.rstrip('.')}; see `{command} --help`")
         return 2
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
 
 
+def _bad_value(error: Any) -> str:
+    """In our own words: an option's value that is no number or out of its range; empty for other errors. (typer has pydantic's words.)"""
+    details: list[Any] = getattr(error.__cause__, "errors", list)()
+    if not details or getattr(error, "param", None) is None:
+        return ""
+    kind, limits = str(details[0]["type"]), details[0].get("ctx", {})
+    expected = {
+        "greater_than_equal": f"at least {limits.get('ge')}",
+        "less_than_equal": f"at most {limits.get('le')}",
+        "int_parsing": "a whole number",
+        "int_from_float": "a whole number",
+        "float_parsing": "a number",
+    }.get(kind)
+    return "" if expected is None else f"{error.param.opts[0]} {details[0]['input']}: expected {expected}"
+
+
 def _complain(message: str) -> None:
     print(f"error: {message}", file=sys.stderr)
 
 
-def _fault(error: Exception) -> int:
+def _fault(error: Exception, arguments: Sequence[str]) -> int:
     """An error that nothing foresaw: one line with its place, the whole traceback only when asked for."""
-    if os.environ.get(TRACEBACK):
+    if wants_traceback(arguments):
         traceback.print_exc()
     frame = traceback.extract_tb(error.__traceback__)[-1]
     _complain(
         f"a fault of npuforge ({type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {one_line(error) or 'no text'}); "
-        f"please report it with the command and the output under {TRACEBACK}=1"
+        f"please report it with the command and the output of `npuforge {TRACEBACK} ...`"
     )
     return 1
 
@@ -144,7 +172,7 @@ def _guarded(arguments: Sequence[str]) -> int:
         _complain("out of memory; use fewer calibration images or a smaller --shape")
         return 1
     except Exception as error:
-        return _fault(error)
+        return _fault(error, arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from npuforge.board_runtime.session import Session, TraceRecord
 from npuforge.compile.ir.errors import FormatError
-from npuforge.compile.ir.image import Geometry, prepare
+from npuforge.compile.ir.image import Geometry, fit, load_image, to_float
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.reference import FloatReference, NodesExecutor
 from npuforge.compile.steps.write_files import sha256
@@ -22,18 +22,23 @@ from npuforge.scripts.recording import load_recording
 
 @dataclass
 class Prepared:
-    """An image as the network takes it. `pixels`: uint8 [H, W, 3] in model order; `tensor`: float32 in the ONNX input's layout."""
+    """An image as the network takes it. `pixels`: uint8 [H, W, 3] in model order; `tensor`: float32 in the ONNX input's layout.
+
+    `picture`: the image itself, uint8 [H, W, 3] BGR.
+    """
 
     path: Path
     pixels: np.ndarray
     tensor: np.ndarray
     geometry: Geometry
+    picture: np.ndarray
 
 
 def prepare_image(path: Path, record: Preprocess) -> Prepared:
     """Reads and prepares one image file."""
-    pixels, tensor, geometry = prepare(path, record)
-    return Prepared(path, pixels, tensor, geometry)
+    picture = load_image(path)
+    pixels, geometry = fit(picture, record)
+    return Prepared(path, pixels, to_float(pixels, record), geometry, picture)
 
 
 class FloatColumn:
@@ -50,21 +55,28 @@ class FloatColumn:
             self._recording = load_recording(Path(reference), model, build.preprocess)
             self.provider, self.source = self._recording.provider, Path(reference).name
 
+    def check(self, images: Sequence[Path]) -> None:
+        """FormatError, before the work, where a recording lacks an image or was made of another one of that name."""
+        if self._recording is None:
+            return
+        missing = [path.name for path in images if path.name not in self._recording.outputs]
+        if missing:
+            others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+            raise FormatError(f"{self.source}: holds no outputs of image {missing[0]}{others}; record the same images")
+        for path in images:
+            recorded, actual = str(self._recording.image_sha256.get(path.name)), sha256(path)
+            if recorded != actual:
+                raise FormatError(
+                    f"{self.source}: image {path.name} had sha256 {recorded[:16]}… when recorded, {path} has {actual[:16]}…; "
+                    "record the same images"
+                )
+
     def __call__(self, image: Prepared) -> Arrays:
         if self._live is not None:
             found = self._live.run({self._live.input_names[0]: image.tensor})
             return {name: found[name] for name in self._live.output_names}
         assert self._recording is not None
-        outputs = self._recording.outputs.get(image.path.name)
-        if outputs is None:
-            raise FormatError(f"{self.source}: holds no outputs of image {image.path.name}; record the same images")
-        recorded, actual = str(self._recording.image_sha256.get(image.path.name)), sha256(image.path)
-        if recorded != actual:
-            raise FormatError(
-                f"{self.source}: image {image.path.name} had sha256 {recorded[:16]}… when recorded, {image.path} has {actual[:16]}…; "
-                "record the same images"
-            )
-        return outputs
+        return self._recording.outputs[image.path.name]
 
 
 class IntegerColumn:

@@ -11,7 +11,7 @@ from npuforge.compile.ir.errors import GateError, NpuforgeError, UsageError
 from npuforge.compile.ir.image import list_images
 from npuforge.scripts.build_folder import Build, open_build
 from npuforge.scripts.command_run import check_device
-from npuforge.scripts.common import check_target, print_json, progress
+from npuforge.scripts.common import check_report, print_json, progress
 from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
 from npuforge.scripts.datasets import Dataset, load_dataset
 from npuforge.scripts.report.render import to_json, write_report
@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
         if max_map_drop is not None and truth is None:
             raise UsageError("--max-map-drop needs the true boxes: give them with --truth")
         if report is not None:
-            check_target(report)
+            check_report(report, "--report")
         opened = open_build(build)
         dataset = None if truth is None else load_truth(opened, images, truth, 0, count)
         files = list_images(images) if dataset is None else [entry.path for entry in dataset.images]

@@ -10,7 +10,7 @@ import typer
 from npuforge.compile import pipeline
 from npuforge.compile.steps.write_files import summary
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import print_json, progress, show_notices
+from npuforge.scripts.common import print_json, progress
 from npuforge.scripts.performance import performance_lines
 
 
@@ -18,39 +18,16 @@ def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
     @app.command("compile")
+    @m.takes_choices
     def command(
-        model: m.Model,
+        choices: m.Choices,
         output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the artifacts")] = Path("build"),
-        calib: m.Calibration = None,
-        calib_count: m.CalibrationCount = 0,
-        preprocess: m.PreprocessFile = "",
-        arch: m.ArchName = "nf-b4096",
-        shape: m.Shapes = None,
-        mode: m.Mode = "fine",
-        calibrator: m.Calibrator = "minmax",
-        alpha: m.Alpha = None,
-        dump_steps: m.DumpSteps = None,
         layers: Annotated[bool, typer.Option("--layers", help="Print the performance summary of every layer")] = False,
         json: m.Json = False,
     ) -> None:
         """Compile a network. Example: npuforge compile net.onnx --calib images/ --arch nf-b4096 -o build/"""
         with progress(json) as show:
-            options = m.make_options(
-                model,
-                arch,
-                output,
-                shapes=shape,
-                preprocess=preprocess,
-                calibration=calib,
-                calibration_count=calib_count,
-                mode=mode,
-                calibrator=calibrator,
-                alpha=alpha,
-                dump=dump_steps,
-                progress=show,
-            )
-            compiled, ctx = pipeline.compile_model(options)
-        show_notices(ctx.notices)
+            compiled, ctx = pipeline.compile_model(choices.check(output, show))
         if json:
             print_json(summary(compiled, ctx))
             return

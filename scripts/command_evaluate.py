@@ -34,6 +34,9 @@ def evaluate_columns(
         )
         if name in wanted
     }
+    for column in columns.values():
+        if isinstance(column, FloatColumn):
+            column.check([entry.path for entry in dataset.images])
     head = Head(build.preprocess, COCO_SETTINGS)
     found: dict[str, list[np.ndarray]] = {name: [] for name in columns}
     for number, entry in enumerate(dataset.images, start=1):

@@ -35,13 +35,13 @@ def register(app: typer.Typer) -> None:
     @app.command("inspect")
     def command(
         model: m.Model,
-        arch: m.ArchName = "nf-b4096",
+        arch: m.ArchName = m.DEFAULT_ARCH,
         shape: m.Shapes = None,
         dump_steps: m.DumpSteps = None,
         json: m.Json = False,
     ) -> None:
         """Show what runs where and why. Example: npuforge inspect net.onnx --arch nf-b4096"""
-        graph = pipeline.inspect(m.make_options(model, arch, Path(), shapes=shape, dump=dump_steps))
+        graph = pipeline.inspect(m.Choices(model, arch=arch, shape=shape, dump_steps=dump_steps).check(Path()))
         rows = explain(graph)
         totals = summary(graph, rows)
         if json:

@@ -13,7 +13,7 @@ from npuforge.compile.reference import FloatReference
 from npuforge.compile.steps.preprocessing import complete
 from npuforge.compile.steps.write_files import sha256, staging
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_target, print_json, progress, show_notices
+from npuforge.scripts.common import check_target, print_json, progress, show_notice
 from npuforge.scripts.recording import record, save_recording
 
 
@@ -40,9 +40,10 @@ def register(app: typer.Typer) -> None:
         """Record the float outputs. Example: npuforge reference record net.onnx images/ -o ref.npz"""
         check_target(output)
         files = list_images(images)
-        options = m.make_options(model, "nf-b4096", output, shapes=shape, preprocess=preprocess)
-        record_of, notices = complete(pipeline.inspect(options), options.preprocess)
-        show_notices(notices)
+        options = m.Choices(model, shape=shape, preprocess=preprocess).check(output)
+        record_of, notices = complete(pipeline.inspect(options), options.preprocess, bool(options.shapes))
+        for notice in notices:
+            show_notice(notice)
         reference = FloatReference(model, options.shapes)
         with progress(json) as show:
             recording = record(

@@ -11,12 +11,12 @@ import typer
 from npuforge.board_runtime.heads import Head, Settings
 from npuforge.board_runtime.session import DEVICES
 from npuforge.compile.ir.errors import UsageError
-from npuforge.compile.ir.image import list_images, load_image
+from npuforge.compile.ir.image import list_images
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels import arch as arches
 from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.columns import DeviceColumn, prepare_image
-from npuforge.scripts.common import check_target, print_json, progress, show_notices
+from npuforge.scripts.common import check_folder, check_target, print_json, progress, show_notice
 from npuforge.scripts.draw import class_name, draw_detections, save_image
 
 
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command("run")
     def command(
-        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote")],
+        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote, or its model.bin")],
         image: Annotated[Path, typer.Argument(help="An image or a folder of images")],
         device: Annotated[
             str, typer.Option("--device", help="sim (fast, bit-exact) or csim (the HLS C++ itself)")
@@ -64,9 +64,12 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Detect on images. Example: npuforge run build/ image.jpg --device sim --draw out/"""
         check_device(device)
-        for target in (tensors, profile):
-            if target is not None:
-                check_target(target)
+        if tensors is not None:
+            check_target(tensors, "--tensors")
+        if profile is not None:
+            check_target(profile, "--profile")
+        if draw is not None:
+            check_folder(draw, "--draw")
         expected_arch = arches.load(arch).to_json() if arch else None
         opened = open_build(build)
         files = list_images(image)
@@ -74,7 +77,7 @@ def register(app: typer.Typer) -> None:
         record = opened.preprocess
         head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
         if head is None and draw is None:
-            show_notices(["no detection head is declared (head.kind of --preprocess at compile): output tensors only"])
+            show_notice("no detection head is declared (head.kind of --preprocess at compile): output tensors only")
         if head is None and draw is not None:
             raise UsageError("--draw needs a detection head in the preprocessing record (head.kind)")
         results: dict[str, Any] = {}
@@ -94,14 +97,14 @@ def register(app: typer.Typer) -> None:
                     found = head.detect(outputs, prepared.geometry)
                     results[path.name] = detection_rows(found, record.class_names)
                     if draw is not None:
-                        pictures[path.name] = draw_detections(load_image(path), found, record.class_names)
+                        pictures[path.name] = draw_detections(prepared.picture, found, record.class_names)
                 show("run", number, len(files))
         if draw is not None:
-            with staging(draw) as folder:
+            with staging(draw, "--draw") as folder:
                 for name, picture in pictures.items():
                     save_image(folder / name, picture)
         if tensors is not None:
-            with staging(tensors.parent) as folder:
+            with staging(tensors.parent, "--tensors") as folder:
                 np.savez(folder / tensors.name, **arrays)  # type: ignore[arg-type]
         if json:
             print_json(results)

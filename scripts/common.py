@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,37 +13,43 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from npuforge.compile.ir.errors import NpuforgeError, UsageError
-
-# progress(what, done, total)
-ProgressCallback = Callable[[str, int, int], None]
+from npuforge.compile.context import STEPS, no_progress
+from npuforge.compile.context import Progress as ProgressCallback
+from npuforge.compile.ir.errors import UsageError, WriteError
 
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[ProgressCallback]:
-    """A callback `(what, done, total)`: bars on a terminal (standard error), plain lines at 0, 25, 50, 75, 100 % elsewhere."""
+    """A callback (`context.Progress`): bars on a terminal (standard error); elsewhere plain lines, one per pipeline step and at 25, 50, 75, 100 %."""
     if quiet:
-        yield lambda what, done, total: None
+        yield no_progress
         return
     if sys.stderr.isatty():
         columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True)) as bars:
             tasks: dict[str, Any] = {}
 
-            def show(what: str, done: int, total: int) -> None:
-                if what not in tasks:
-                    tasks[what] = bars.add_task(what, total=total)
-                bars.update(tasks[what], completed=done, total=total)
+            def show(what: str, done: int, total: int, unit: str = "") -> None:
+                key = STEPS if unit == STEPS else what  # one bar for all steps
+                if key not in tasks:
+                    tasks[key] = bars.add_task(what, total=total)
+                bars.update(tasks[key], description=what, completed=done, total=total)
 
             yield show
         return
     shown: dict[str, int] = {}
+    begun: set[str] = set()
 
-    def line(what: str, done: int, total: int) -> None:
+    def line(what: str, done: int, total: int, unit: str = "") -> None:
+        if unit == STEPS:
+            if what not in begun:
+                begun.add(what)
+                print(what, file=sys.stderr)
+            return
         quarter = 4 * done // max(total, 1)
         if shown.get(what) != quarter and (done == total or what in shown or total > 1):
             shown[what] = quarter
-            print(f"{what}: {done}/{total}", file=sys.stderr)
+            print(f"{what}: {done}/{total} {unit}".rstrip(), file=sys.stderr)
 
     yield line
 
@@ -53,18 +59,39 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
-def check_target(path: Path) -> None:
+def check_target(path: Path, option: str = "-o") -> None:
     """Refuses, before the work, a file to write that is a folder or whose folder cannot be made or written to."""
-    parent = next(p for p in path.absolute().parents if p.exists())
-    reason = ""
     if path.is_dir():
-        reason = "is a folder; give the name of a file"
-    elif not parent.is_dir():
-        reason = f"cannot be written ({parent} is a file); choose another place"
-    elif not os.access(parent, os.W_OK | os.X_OK):
-        reason = f"cannot be written (no permission in {parent}); choose another place"
-    if reason:
-        raise NpuforgeError(f"{path}: {reason}")
+        raise WriteError(f"{path}: is a folder; give the name of a file with {option}")
+    _check_writable(path, next(p for p in path.absolute().parents if p.exists()), option)
+
+
+def check_report(path: Path, option: str) -> None:
+    """As `check_target`, for the page and the JSON file of the same name beside it."""
+    if path.suffix == ".json":
+        raise UsageError(
+            f"{option} {path}: expected the name of the page, {path.with_suffix('.html')}; the JSON file goes beside it"
+        )
+    for file in (path, path.with_suffix(".json")):
+        check_target(file, option)
+
+
+def check_folder(path: Path, option: str) -> None:
+    """Refuses, before the work, a folder for results that cannot be made or written to."""
+    _check_writable(path, next(p for p in (path.absolute(), *path.absolute().parents) if p.exists()), option)
+
+
+def _check_writable(path: Path, folder: Path, option: str) -> None:
+    reason = f"{folder} is a file"
+    if folder.is_dir():
+        try:
+            with tempfile.TemporaryFile(
+                dir=folder
+            ):  # the one sure test: permissions, read-only mounts, special folders
+                return
+        except OSError as error:
+            reason = f"{error.strerror} in {folder}"
+    raise WriteError(f"{path}: cannot be written ({reason}); choose another place with {option}")
 
 
 def parse_shapes(values: list[str]) -> dict[str, tuple[int, ...]]:
@@ -82,7 +109,6 @@ def parse_shapes(values: list[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def show_notices(notices: list[str]) -> None:
-    """Notices on standard error, one line each."""
-    for notice in notices:
-        print(f"notice: {' '.join(notice.split())}", file=sys.stderr)
+def show_notice(notice: str) -> None:
+    """A notice on standard error, one line."""
+    print(f"notice: {' '.join(notice.split())}", file=sys.stderr)

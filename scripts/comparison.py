@@ -11,7 +11,6 @@ import numpy as np
 from npuforge.board_runtime.heads import COCO_SETTINGS, Head
 from npuforge.board_runtime.session import TraceRecord
 from npuforge.compile.ir.errors import UsageError
-from npuforge.compile.ir.image import load_image
 from npuforge.compile.reference import GraphExecutor
 from npuforge.quant.analysis import LayerLoss, analyse, measured_tensors
 from npuforge.quant.executor import Arrays
@@ -137,6 +136,7 @@ def compare(
     qgraph = build.qgraph
     columns = FloatColumn(build, reference), IntegerColumn(build), DeviceColumn(build, device, threads)
     float_column, integer_column, device_column = columns
+    float_column.check(images)
     origin = Reference(float_column.provider, float_column.source, build.summary["model"]["sha256"])
     result = Comparison(report_of_build(build.folder, qgraph, device, origin))
     heads = (
@@ -144,6 +144,8 @@ def compare(
         if build.preprocess.head.kind == "none"
         else (Head(build.preprocess), Head(build.preprocess, COCO_SETTINGS))
     )
+    if truth is not None and heads is None:
+        raise UsageError("--truth needs a detection head in the preprocessing record (head.kind)")
     scored: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
     layer_inputs: list[tuple[Prepared, Arrays]] = []
     for number, path in enumerate(images, start=1):
@@ -164,8 +166,6 @@ def compare(
         entry = result.differences.get(layer.name, Difference())
         layer.values_compared, layer.values_differing = entry.compared, entry.differing
     if truth is not None:
-        if heads is None:
-            raise UsageError("--truth needs a detection head in the preprocessing record (head.kind)")
         result.data.accuracy = {c: _accuracy(mean_average_precision(truth, found)) for c, found in scored.items()}
         result.data.accuracy_images = len(images)
     result.data.gates = _gates(limits or Limits(), result)
@@ -190,7 +190,7 @@ def _detect(
         if truth is not None:
             entry = truth.images[number - 1]
             boxes = np.column_stack([entry.boxes, entry.labels]) if len(entry.boxes) else np.zeros((0, 5))
-        data.images.append(ImageComparison(image.path.name, load_image(image.path), found, boxes))
+        data.images.append(ImageComparison(image.path.name, image.picture, found, boxes))
 
 
 def _losses(

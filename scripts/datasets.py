@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npuforge.compile.ir.errors import NpuforgeError, UsageError
+from npuforge.compile.ir.errors import InputError, NpuforgeError
 from npuforge.compile.ir.image import list_images, load_image
 from npuforge.scripts.voc_xml import read_voc
 
@@ -56,14 +56,14 @@ class Dataset:
         if not self.class_names:
             highest = max((int(i.labels.max()) for i in self.images if i.labels.size), default=-1)
             if highest >= len(names):
-                raise UsageError(
+                raise InputError(
                     f"the truth uses class {highest}, but the model has {len(names)} classes (0..{len(names) - 1})"
                 )
             return replace(self, class_names=names)
         used = sorted({int(label) for i in self.images for label in i.labels})
         missing = [self.class_names[k] for k in used if self.class_names[k] not in names]
         if missing:
-            raise UsageError(
+            raise InputError(
                 f"the truth has classes that the model does not know: {', '.join(missing[:5])}; class_names of the preprocessing are "
                 f"{', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
             )

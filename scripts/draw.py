@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import WriteError
 
 Colour = tuple[int, int, int]  # BGR
 
@@ -50,19 +50,19 @@ def draw_detections(
 
 
 def save_image(path: str | Path, image: np.ndarray) -> None:
-    """Writes the image in the format of the suffix. UsageError where that is not possible."""
+    """Writes the image in the format of the suffix. WriteError where that is not possible."""
     path = Path(path)
     try:
         ok, data = cv2.imencode(path.suffix or ".", image)
     except cv2.error:
         ok = False
     if not ok:
-        raise UsageError(f"{path}: cannot write an image of this type, expected .jpg, .png, .bmp or .webp")
+        raise WriteError(f"{path}: cannot write an image of this type, expected .jpg, .png, .bmp or .webp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.tobytes())
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+        raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _draw_one(

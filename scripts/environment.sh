@@ -14,13 +14,27 @@ npuforge_environment() {
     fi
     stamp=$(cat pyproject.toml setup.py constraints.txt board_runtime/CMakeLists.txt | sha256sum | cut -c1-16)
     if [ "$(cat ".venv/npuforge-stamp$extras" 2>/dev/null)" != "$stamp" ]; then
-        echo "installing the kit and its packages into .venv (a few minutes the first time) ..."
+        echo "installing packages into .venv ..."
         # No build isolation: the build folder stays usable for later builds and the C++ test programs.
         .venv/bin/pip install --quiet --constraint constraints.txt "setuptools>=77" wheel pybind11 cmake ninja numpy
+        npuforge_native
         .venv/bin/pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".$extras"
         echo "$stamp" >".venv/npuforge-stamp$extras"
     else
-        mkdir -p build
-        .venv/bin/python setup.py --quiet build_ext --inplace >build/build_ext.log 2>&1 || { tail -n 30 build/build_ext.log >&2; exit 1; }
+        npuforge_native
     fi
+}
+
+# Builds the C++ runtime in .native-build (build/ is where `npuforge compile` writes); a line for every fifth of the work.
+npuforge_native() {
+    local log=.native-build/build_ext.log shown=0 line fifth
+    mkdir -p .native-build
+    .venv/bin/python setup.py --quiet build_ext --inplace 2>&1 | tee "$log" | while IFS= read -r line; do
+        [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] && ((BASH_REMATCH[2] > 5)) || continue
+        fifth=$((5 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+        if ((fifth > shown)); then
+            shown=$fifth
+            echo "building the C++ runtime (a few minutes the first time): ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files"
+        fi
+    done || { tail -n 30 "$log" >&2; exit 1; }
 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError, UsageError
 from npuforge.scripts.datasets import Dataset
 
 MAX_DETECTIONS = 100
@@ -40,7 +40,7 @@ def mean_average_precision(dataset: Dataset, detections: Sequence[np.ndarray]) -
         raise UsageError(f"expected detections of {len(dataset.images)} images, found {len(detections)}")
     true_boxes = sum(int((~i.ignore).sum()) for i in dataset.images)
     if true_boxes == 0:
-        raise UsageError("the truth has no box, mAP is not defined")
+        raise InputError("the truth has no box, mAP is not defined")
     results = _results(detections)
     used = sorted({int(label) for i in dataset.images for label in i.labels[~i.ignore]})
     if not results:

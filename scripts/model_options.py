@@ -1,16 +1,19 @@
-"""Options that the sub-commands reading a model share, and how they become `compile.context.Options`."""
+"""Options that the sub-commands reading a model share, declared once (`Choices`), and how they become `compile.context.Options`."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 import typer
 
 from npuforge.board_runtime.heads import Head
 from npuforge.compile.context import Options, Progress, no_progress
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError, UsageError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import list_images
 from npuforge.compile.ir.preprocess import Preprocess
@@ -18,7 +21,9 @@ from npuforge.compile.ir.preprocess_io import load_preprocess
 from npuforge.hw_kernels import arch as arches
 from npuforge.quant.quantize import MODES
 from npuforge.quant.ranges import CALIBRATORS
-from npuforge.scripts.common import parse_shapes
+from npuforge.scripts.common import parse_shapes, show_notice
+
+DEFAULT_ARCH = "nf-b4096"
 
 Model = Annotated[Path, typer.Argument(help="The ONNX file", metavar="MODEL.onnx", show_default=False)]
 Shapes = Annotated[
@@ -44,6 +49,58 @@ DumpSteps = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
 
+@dataclass
+class Choices:
+    """The options of `compile` and `quantize`, as typed. Other sub-commands that read a model take some of them."""
+
+    model: Model
+    calib: Calibration = None
+    calib_count: CalibrationCount = 0
+    preprocess: PreprocessFile = ""
+    arch: ArchName = DEFAULT_ARCH
+    shape: Shapes = None
+    mode: Mode = "fine"
+    calibrator: Calibrator = "minmax"
+    alpha: Alpha = None
+    dump_steps: DumpSteps = None
+
+    def check(self, output: Path, progress: Progress = no_progress) -> Options:
+        """The checked choices; a wrong one is an NpuforgeError before any work is done. Notices go to standard error."""
+        images = [] if self.calib is None else list_images(self.calib)
+        return Options(
+            model=self.model,
+            arch=arches.load(self.arch),
+            output=output,
+            shapes=parse_shapes(self.shape or []),
+            preprocess=load_preprocess(self.preprocess) if self.preprocess else None,
+            calibration=images[: self.calib_count] if self.calib_count else images,
+            mode=_known("--mode", self.mode, MODES),
+            calibrator=_known("--calibrator", self.calibrator, tuple(CALIBRATORS)),
+            alpha=self.alpha,
+            dump=self.dump_steps,
+            progress=progress,
+            notice=show_notice,
+            check_head=check_head,
+        )
+
+
+def takes_choices(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a typer command, whose first parameter is `choices: Choices`, the fields of `Choices` as arguments and options of its own."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    hints = get_type_hints(Choices, include_extras=True)
+    shared = [p.replace(annotation=hints[p.name]) for p in inspect.signature(Choices).parameters.values()]
+
+    def command(**given: Any) -> None:
+        choices = Choices(**{p.name: given.pop(p.name) for p in shared})
+        function(choices, **given)
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (shared[0], own[0], *shared[1:], *own[1:])]
+    command.__doc__ = function.__doc__
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
 def _known(option: str, value: str, legal: tuple[str, ...]) -> str:
     if value not in legal:
         raise UsageError(f"{option} {value}: expected one of {', '.join(legal)}")
@@ -51,40 +108,10 @@ def _known(option: str, value: str, legal: tuple[str, ...]) -> str:
 
 
 def check_head(graph: Graph, record: Preprocess) -> None:
-    """UsageError where the record's detection head does not fit the network's outputs: decodes outputs of the right shapes once."""
+    """InputError where the record's detection head does not fit the network's outputs: decodes outputs of the right shapes once."""
     shapes = {name: graph.tensors[name].shape for name in graph.outputs}
     if record.head.kind != "none" and all(d >= 0 for shape in shapes.values() for d in shape):
-        Head(record).detect({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
-
-
-def make_options(
-    model: Path,
-    arch: str,
-    output: Path,
-    *,
-    shapes: list[str] | None = None,
-    preprocess: str = "",
-    calibration: Path | None = None,
-    calibration_count: int = 0,
-    mode: str = "fine",
-    calibrator: str = "minmax",
-    alpha: float | None = None,
-    dump: Path | None = None,
-    progress: Progress = no_progress,
-) -> Options:
-    """The checked choices; every wrong one is a UsageError or CalibrationError before any work is done."""
-    images = [] if calibration is None else list_images(calibration)
-    return Options(
-        model=model,
-        arch=arches.load(arch),
-        output=output,
-        shapes=parse_shapes(shapes or []),
-        preprocess=load_preprocess(preprocess) if preprocess else None,
-        calibration=images[:calibration_count] if calibration_count else images,
-        mode=_known("--mode", mode, MODES),
-        calibrator=_known("--calibrator", calibrator, tuple(CALIBRATORS)),
-        alpha=alpha,
-        dump=dump,
-        progress=progress,
-        check_head=check_head,
-    )
+        try:
+            Head(record).detect({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+        except UsageError as error:  # the runtime's: arguments that do not fit
+            raise InputError(str(error)) from error

@@ -6,15 +6,23 @@ a message names the node, section or file, what was expected, what was found and
 
 
 class NpuforgeError(Exception):
-    """Base of all typed errors. `exit_code`: 1 error, 2 usage, 3 precision gate."""
+    """Base of all typed errors. `exit_code`: 1 error, 2 usage, 3 precision gate (docs/exit-codes.md)."""
 
     exit_code = 1
 
 
 class UsageError(NpuforgeError):
-    """The command line or an option file is wrong."""
+    """The command line (or a call) is wrong as it was typed: an unknown option, an illegal value, an option that does not apply."""
 
     exit_code = 2
+
+
+class InputError(NpuforgeError):
+    """A file that the user wrote (preprocessing record, truth) is missing, wrong, or does not fit the network."""
+
+
+class WriteError(NpuforgeError):
+    """A file or folder that cannot be written. Names the option that chooses another place."""
 
 
 class ModelError(NpuforgeError):
@@ -35,6 +43,12 @@ class QuantisationError(NpuforgeError):
 
 class ArchError(NpuforgeError):
     """The arch JSON is wrong, or does not fit the program (names the parameters that differ)."""
+
+
+class UnknownArchError(ArchError):
+    """The name of no configuration: the command line is wrong, no file."""
+
+    exit_code = 2
 
 
 class FormatError(NpuforgeError):

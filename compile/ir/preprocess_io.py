@@ -1,4 +1,4 @@
-"""Reading and writing the preprocessing record as YAML, strictly: a wrong key or value is a UsageError that names it and the legal ones.
+"""Reading and writing the preprocessing record as YAML, strictly: a wrong key or value is an InputError that names it and the legal ones.
 
 Also the built-in records, one YAML per network family in compile/presets/.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError, UsageError, WriteError
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 
 PRESETS = Path(__file__).parent.parent / "presets"
@@ -42,19 +42,20 @@ def preset_names() -> list[str]:
 
 
 def load_preprocess(source: str | Path) -> Preprocess:
-    """A preprocessing record from a YAML file, or a built-in one by its name (`yolox_nano`)."""
+    """A preprocessing record from a YAML file, or a built-in one by its name (`yolox_nano`): UsageError for another name, InputError for a bad file."""
     path = Path(source)
     if not path.is_file():
         built_in = PRESETS / f"{source}.yaml"
         if not built_in.is_file() or len(path.parts) != 1:
-            raise UsageError(f"{source}: no such preprocessing file; built-in ones: {', '.join(preset_names())}")
+            text = f"{source}: no such preprocessing file; built-in ones: {', '.join(preset_names())}"
+            raise InputError(text) if path.suffix or len(path.parts) != 1 else UsageError(text)
         path = built_in
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     return parse_preprocess(data, str(path))
 
 
@@ -75,11 +76,11 @@ def parse_preprocess(data: Any, where: str = "preprocessing") -> Preprocess:
         if key in data:
             setattr(record, key, _three(data[key], f"{where}: {key}"))
     if any(s <= 0 for s in record.std):
-        raise UsageError(f"{where}: std must be positive, found {record.std}")
+        raise InputError(f"{where}: std must be positive, found {record.std}")
     if "class_names" in data:
         names = data["class_names"]
         if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
-            raise UsageError(
+            raise InputError(
                 f"{where}: class_names must be a list of names (quote those that YAML reads otherwise), found {names!r}"
             )
         record.class_names = list(names)
@@ -92,15 +93,15 @@ def save_preprocess(record: Preprocess, path: str | Path) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+        raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _check_keys(data: Any, where: str, legal: tuple[str, ...]) -> None:
     if not isinstance(data, dict):
-        raise UsageError(f"{where}: expected keys and values, found {type(data).__name__}")
+        raise InputError(f"{where}: expected keys and values, found {type(data).__name__}")
     for key in data:
         if key not in legal:
-            raise UsageError(f"{where}: unknown key `{key}`, legal keys: {', '.join(legal) or 'none'}")
+            raise InputError(f"{where}: unknown key `{key}`, legal keys: {', '.join(legal) or 'none'}")
 
 
 def _parse_head(data: Any, where: str) -> HeadSpec:
@@ -119,13 +120,13 @@ def _parse_head(data: Any, where: str) -> HeadSpec:
 
 def _choice(value: Any, where: str, legal: tuple[str, ...]) -> str:
     if value not in legal:
-        raise UsageError(f"{where}: {value!r} is not legal, expected one of {', '.join(legal)}")
+        raise InputError(f"{where}: {value!r} is not legal, expected one of {', '.join(legal)}")
     return str(value)
 
 
 def _integer(value: Any, where: str, low: int, high: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UsageError(f"{where}: expected an integer in {low}..{high}, found {value!r}")
+        raise InputError(f"{where}: expected an integer in {low}..{high}, found {value!r}")
     return value
 
 
@@ -137,7 +138,7 @@ def _number(value: Any, where: str, low: float = -math.inf, high: float = math.i
         or not low <= value <= high
     ):
         limits = "" if low == -math.inf else f" in {low}..{high}"
-        raise UsageError(f"{where}: expected a number{limits}, found {value!r}")
+        raise InputError(f"{where}: expected a number{limits}, found {value!r}")
     return float(value)
 
 
@@ -146,5 +147,5 @@ def _three(value: Any, where: str) -> list[float]:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = [value] * 3
     if not isinstance(value, list) or len(value) != 3:
-        raise UsageError(f"{where}: expected three numbers, one per channel, found {value!r}")
+        raise InputError(f"{where}: expected three numbers, one per channel, found {value!r}")
     return [_number(v, where) for v in value]

@@ -47,7 +47,7 @@ def run(graph: Graph, ctx: Context) -> Graph:
             feeds(),
             lambda tensors: GraphExecutor(graph, tensors).run,
             histograms,
-            progress=lambda done: ctx.options.progress("calibrate", done, len(images)),
+            progress=lambda done: ctx.options.progress(ctx.position, done, len(images), "images"),
         )
     except CalibrationError as error:
         raise CalibrationError(f"{current[0]}: {error}" if current else str(error)) from error

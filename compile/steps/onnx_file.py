@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model
 
-from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
+from npuforge.compile.ir.errors import ModelError, UnsupportedError
 
 _KNOWN_STARTS = (
     (b"PK\x03\x04", "a zip archive (a PyTorch checkpoint?); export it with torch.onnx.export"),
@@ -23,9 +23,9 @@ _KNOWN_STARTS = (
 def read_model(path: Path) -> onnx.ModelProto:
     """The parsed and checked model with its external data loaded."""
     if not path.exists():
-        raise UsageError(f"{path}: no such file")
+        raise ModelError(f"{path}: no such file")
     if path.is_dir():
-        raise UsageError(f"{path} is a directory; give the .onnx file in it")
+        raise ModelError(f"{path} is a directory; give the .onnx file in it")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npuforge.compile.context import Context
-from npuforge.compile.ir.errors import UnsupportedError, UsageError
+from npuforge.compile.ir.errors import InputError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
 
 LARGEST_SIDE = 16384  # as for `width` and `height` of the record
 
 
-def complete(graph: Graph, record: Preprocess | None) -> tuple[Preprocess, list[str]]:
-    """The record with the network's size and layout filled in, and notices about what was assumed. UsageError where they disagree."""
+def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> tuple[Preprocess, list[str]]:
+    """The record with the network's size and layout filled in, and notices about what was assumed. InputError where they disagree.
+
+    `shaped`: the network's size is one that the user typed (--shape); sizes that do not do are then a UsageError.
+    """
+    wrong = UsageError if shaped else InputError
     name = graph.inputs[0]
     shape = graph.tensors[name].shape
     layout = graph.input_layout.get(name, "NCHW")
@@ -29,14 +33,12 @@ def complete(graph: Graph, record: Preprocess | None) -> tuple[Preprocess, list[
         )
     height, width = shape[2:]
     if shape[0] != 1:
-        raise UsageError(
+        raise wrong(
             f"input {name} has a batch of {shape[0]}, expected 1 (the device runs image by image); "
             f"export with a dynamic batch and give --shape {name}=1x{'x'.join(str(d) for d in shape[1:])}"
         )
     if max(height, width) > LARGEST_SIDE:
-        raise UsageError(
-            f"input {name} is {width}x{height}, expected at most {LARGEST_SIDE} a side; give a smaller --shape"
-        )
+        raise wrong(f"input {name} is {width}x{height}, expected at most {LARGEST_SIDE} a side; give a smaller --shape")
     notices = []
     if record is None:
         record = Preprocess(width, height, std=[255.0] * 3, layout=layout)
@@ -45,18 +47,18 @@ def complete(graph: Graph, record: Preprocess | None) -> tuple[Preprocess, list[
         )
     record = replace(record, width=record.width or width, height=record.height or height, layout=layout)
     if (record.width, record.height) != (width, height):
-        raise UsageError(
+        raise wrong(
             f"preprocessing gives {record.width}x{record.height} images, input {name} takes {width}x{height}; "
             "correct width and height, or the model's size with --shape"
         )
     if shape[1] != len(record.mean):
-        raise UsageError(f"input {name} has {shape[1]} channels, preprocessing gives {len(record.mean)}")
+        raise InputError(f"input {name} has {shape[1]} channels, preprocessing gives {len(record.mean)}")
     return record, notices
 
 
 def run(graph: Graph, ctx: Context) -> Graph:
     """The step."""
-    ctx.preprocess, notices = complete(graph, ctx.options.preprocess)
-    ctx.notices += notices
+    ctx.preprocess, notices = complete(graph, ctx.options.preprocess, bool(ctx.options.shapes))
+    ctx.note(notices)
     ctx.options.check_head(graph, ctx.preprocess)
     return graph

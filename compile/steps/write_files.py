@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from npuforge.compile.context import Context
-from npuforge.compile.ir.errors import NpuforgeError
+from npuforge.compile.ir.errors import NpuforgeError, WriteError
 from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps.generate import CompiledProgram
 from npuforge.compile.steps.import_onnx import prepare_model
@@ -35,8 +35,11 @@ QUANTISED, SUMMARY, REFERENCE = (
 
 
 @contextmanager
-def staging(output: Path) -> Iterator[Path]:
-    """A temporary folder in `output`; its files replace those in `output` when the block ends well, else nothing changes."""
+def staging(output: Path, option: str = "-o") -> Iterator[Path]:
+    """A temporary folder in `output`; its files replace those in `output` when the block ends well, else nothing changes.
+
+    `option`: the one that chose `output`, for the message of the WriteError.
+    """
     created: list[Path] = []
     folder: Path | None = None
     try:
@@ -49,8 +52,8 @@ def staging(output: Path) -> Iterator[Path]:
     except OSError as error:
         in_work = max(folder.iterdir(), key=lambda p: p.stat().st_mtime_ns, default=output) if folder else output
         where = output if folder is None and output.exists() else _final(str(error.filename or in_work), folder, output)
-        raise NpuforgeError(
-            f"{where}: cannot be written ({error.strerror or error}); choose another place with -o, or make room there"
+        raise WriteError(
+            f"{where}: cannot be written ({error.strerror or error}); choose another place with {option}, or make room there"
         ) from error
     except NpuforgeError as error:
         raise type(error)(_final(str(error), folder, output)) from error

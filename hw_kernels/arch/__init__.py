@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from npuforge.compile.ir.errors import ArchError
+from npuforge.compile.ir.errors import ArchError, UnknownArchError
 from npuforge.hw_kernels.isa.instructions import ISA_VERSION
 
 if not __name__.startswith("npuforge."):
@@ -117,11 +117,12 @@ def names() -> list[str]:
 
 
 def load(name_or_path: str | Path) -> Arch:
-    """A configuration by name (`nf-b4096`) or by the path of its JSON file."""
+    """A configuration by name (`nf-b4096`, else UnknownArchError) or by the path of its JSON file (else ArchError)."""
     text = str(name_or_path)
     path = Path(text) if text.endswith(".json") else ARCH_FOLDER / f"{text}.json"
     if not path.is_file():
-        raise ArchError(
+        refusal = ArchError if text.endswith(".json") else UnknownArchError
+        raise refusal(
             f"arch {text!r}: no such configuration; known: {', '.join(names())}, or give the path of a .json file"
         )
     try:

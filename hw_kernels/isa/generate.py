@@ -1,6 +1,6 @@
 """Generates `npu_isa.hpp` (layout for HLS code and simulator, no arithmetic) and `docs/isa.md` from the instruction table.
 
-python -m npuforge.hw_kernels.isa.generate --header build/npu_isa.hpp --docs docs/isa.md
+python -m npuforge.hw_kernels.isa.generate --header .native-build/npu_isa.hpp --docs docs/isa.md
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import jinja2
 import numpy as np
 import yaml
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import WriteError
 from npuforge.scripts.draw import class_name, draw_detections
 from npuforge.scripts.report import svg
 from npuforge.scripts.report.data import DEVICE, FLOAT, INTEGER, ImageComparison, Layer, ReportData
@@ -44,7 +44,7 @@ def write_report(data: ReportData, html: str | Path, json_file: str | Path | Non
             temporary.write_text(content, encoding="utf-8")
             temporary.replace(path)
         except OSError as error:
-            raise UsageError(f"{path}: the report cannot be written: {error.strerror}") from error
+            raise WriteError(f"{path}: the report cannot be written: {error.strerror}") from error
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from tiny_model import CHANNELS, LANES, H, TinyModel, W, node
 from npuforge.board_runtime import _native as native
 from npuforge.board_runtime import vart, xir
 from npuforge.board_runtime.session import DEVICES, Session
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import UsageError, WriteError
 
 
 def feed(seed: int = 0) -> np.ndarray:
@@ -306,7 +306,7 @@ def test_profile(tmp_path: Path) -> None:
     spans = [e for e in json.loads(file.read_text())["traceEvents"] if e["ph"] == "X"]
     assert [e["cat"] for e in spans] == ["run", "NPU", "CPU", "NPU", "CPU"] * 2
     assert all(e["dur"] >= 0 for e in spans) and spans[5]["ts"] >= spans[0]["ts"] + spans[0]["dur"]
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(WriteError, match="cannot be written"):
         session.profile([feed()], tmp_path / "no" / "trace.json")
 
 

@@ -38,11 +38,11 @@ def refused(error: type[NpuforgeError], path: Path, *parts: str, shapes=None) ->
 
 
 def test_missing_file(tmp_path):
-    refused(UsageError, tmp_path / "none.onnx", "none.onnx", "no such file")
+    refused(ModelError, tmp_path / "none.onnx", "none.onnx", "no such file")
 
 
 def test_directory(tmp_path):
-    refused(UsageError, tmp_path, "is a directory")
+    refused(ModelError, tmp_path, "is a directory")
 
 
 @pytest.mark.parametrize(

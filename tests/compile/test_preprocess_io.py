@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError, UsageError, WriteError
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 from npuforge.compile.ir.preprocess_io import load_preprocess, parse_preprocess, preset_names, save_preprocess
 
@@ -71,7 +71,7 @@ def test_one_number_stands_for_three_channels() -> None:
 )
 def test_errors_name_the_key(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
-    with pytest.raises(UsageError, match=message) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         load_preprocess(tmp_path / "p.yaml")
     assert "\n" not in str(caught.value) and "p.yaml" in str(caught.value)
 
@@ -79,15 +79,15 @@ def test_errors_name_the_key(tmp_path: Path, text: str, message: str) -> None:
 def test_missing_file_lists_the_built_in_records(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no such preprocessing file; built-in ones: .*yolox_nano"):
         load_preprocess("yolox")
-    with pytest.raises(UsageError, match="no such preprocessing file"):
+    with pytest.raises(InputError, match="no such preprocessing file"):
         load_preprocess("../presets/yolox_nano")
     (tmp_path / "latin.yaml").write_bytes(b"class_names: [\xe9]")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be read"):
         load_preprocess(tmp_path / "latin.yaml")
 
 
 def test_saving_into_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(WriteError, match="cannot be written"):
         save_preprocess(Preprocess(), tmp_path / "none" / "p.yaml")
 
 

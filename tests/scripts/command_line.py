@@ -21,7 +21,9 @@ from npuforge.scripts import cli
 
 HEAD = "width: 16\nheight: 16\nhead: {kind: fastestdet}\nclass_names: [nut, bolt]\n"
 GOOD = ("net.onnx", "--calib", "images", "--preprocess", "net.yaml", "-o", "build")  # compiles well
-_OTHER_LINES = re.compile(r"(notice: |[a-z][a-z ]*: \d+/\d+$)")  # notices and plain progress
+_OTHER_LINES = re.compile(
+    r"(notice: |(\[\d+/\d+\] )?[a-z][a-z_ ]*(: \d+/\d+( [a-z]+)?)?$)"
+)  # notices and plain progress
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,6 @@ def subprocess_command(arguments: Sequence[object], cwd: Path, prefix: Sequence[
     command = [*prefix, sys.executable, "-m", "npuforge.scripts.cli", *(str(a) for a in arguments)]
     source = str(Path(__file__).resolve().parents[2] / "src")
     environment = os.environ | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("NPUFORGE_TRACEBACK", None)
     return subprocess.Popen(
         command, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),

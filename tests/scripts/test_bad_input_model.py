@@ -58,11 +58,11 @@ def test_not_a_model(command: CommandLine, kind: str, words: tuple[str, ...]) ->
 
 
 def test_missing_file(command: CommandLine) -> None:
-    command.refused(2, ("nowhere.onnx: no such file",), "compile", "nowhere.onnx", *REST)
+    command.refused(1, ("nowhere.onnx: no such file",), "compile", "nowhere.onnx", *REST)
 
 
 def test_directory(command: CommandLine) -> None:
-    command.refused(2, ("images is a directory", "give the .onnx file in it"), "compile", "images", *REST)
+    command.refused(1, ("images is a directory", "give the .onnx file in it"), "compile", "images", *REST)
 
 
 def test_no_permission_is_not_taken_for_missing(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,16 +93,16 @@ def test_calibration_link_to_nowhere(command: CommandLine) -> None:
 )  # fmt: skip
 def test_preprocessing(command: CommandLine, text: str, words: tuple[str, ...]) -> None:
     Path("bad.yaml").write_text(text)
-    command.refused(2, words, "compile", *replaced("--preprocess", "bad.yaml"))
+    command.refused(1, words, "compile", *replaced("--preprocess", "bad.yaml"))
 
 
 def test_preprocessing_is_no_text(command: CommandLine) -> None:
-    command.refused(2, ("images/a.png: cannot be read",), "compile", *replaced("--preprocess", "images/a.png"))
+    command.refused(1, ("images/a.png: cannot be read",), "compile", *replaced("--preprocess", "images/a.png"))
 
 
 def test_preprocessing_missing(command: CommandLine) -> None:
     words = ("nowhere.yaml: no such preprocessing file; built-in ones:", "yolox_nano")
-    command.refused(2, words, "compile", *replaced("--preprocess", "nowhere.yaml"))
+    command.refused(1, words, "compile", *replaced("--preprocess", "nowhere.yaml"))
 
 
 # ---- choices
@@ -180,6 +180,6 @@ def test_arch_file(command: CommandLine, kind: str, words: tuple[str, ...]) -> N
 
 def test_unknown_arch(command: CommandLine) -> None:
     words = ("arch 'nf-b9': no such configuration", "known: nf-b1024, nf-b4096", "give the path of a .json file")
-    command.refused(1, words, "compile", *GOOD, "--arch", "nf-b9")
-    command.refused(1, ("arch 'nf-b9'",), "arch", "nf-b9")
+    command.refused(2, words, "compile", *GOOD, "--arch", "nf-b9")
+    command.refused(2, ("arch 'nf-b9'",), "arch", "nf-b9")
     command.refused(1, ("my.json",), "inspect", "net.onnx", "--arch", "my.json")

@@ -126,7 +126,7 @@ def test_file_that_does_not_fit(command: CommandLine, name: str) -> None:
 def test_other_files_that_do_not_fit(command: CommandLine, arguments: tuple[str, ...]) -> None:
     with largest_file(700):
         result = command(*arguments)
-    assert result.code in (1, 2) and "File too large" in result.error_line
+    assert result.code == 1 and "File too large" in result.error_line
     assert f"{arguments[-1]}: " in result.error_line
     assert not list(Path().glob("[qr].*")) and not list(Path().glob(".*"))
 
@@ -224,7 +224,7 @@ def test_signal_during_calibration(command: CommandLine, number: int, code: int,
     seen = ""
     for line in process.stderr:
         seen += line
-        if line.startswith("calibrate: "):
+        if "calibrate: " in line:
             break
     process.send_signal(number)
     time.sleep(0.02)
@@ -306,8 +306,6 @@ def test_a_fault_of_our_own_is_one_line_too(command: CommandLine, monkeypatch: p
         r"error: a fault of npuforge \(IndexError at test_bad_input_output.py:\d+: list index out of range\); ", last
     )
     assert "Traceback" not in result.err
-    monkeypatch.setenv("NPUFORGE_TRACEBACK", "1")
-    assert "Traceback" in command("compile", *GOOD).err
 
 
 def test_reader_that_stops_reading(command: CommandLine) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from command_line import GOOD, CommandLine
 
+from npuforge.compile import pipeline
 from npuforge.scripts import cli
 
 SUB_COMMANDS = [(name,) for name in cli.COMMANDS if name != "reference"] + [("reference", "record")]
@@ -140,8 +141,12 @@ def test_progress_is_plain_lines_without_a_terminal(command: CommandLine) -> Non
     assert result.code == 0
     assert "\x1b" not in result.err and "\r" not in result.err
     lines = result.err.splitlines()
-    assert {line for line in lines if line.startswith("calibrate")} == {"calibrate: 1/2", "calibrate: 2/2"}
-    assert lines[-1] == "compile: 11/11"
+    steps = [re.match(r"\[(\d+)/12\] ([a-z_]+)$", line) for line in lines]
+    assert [int(m[1]) for m in steps if m] == list(range(1, 13))
+    assert [m[2] for m in steps if m] == [*(step.name for step in pipeline.ALL_STEPS), "write"]
+    assert [line for line in lines if "/2 " in line] == ["[6/12] calibrate: 1/2 images", "[6/12] calibrate: 2/2 images"]
+    quantising = [line for line in command(*QUANTIZE).err.splitlines() if re.match(r"\[\d/7\] [a-z]+$", line)]
+    assert len(quantising) == 7
     assert command(*RUN).err.splitlines() == ["run: 1/2", "run: 2/2"]
 
 
@@ -168,7 +173,7 @@ def test_progress_is_bars_on_a_terminal(command: CommandLine) -> None:
     assert done.returncode == 0, done.stdout
     assert "━" in done.stdout and "\x1b[" in done.stdout
     text = plain(done.stdout)
-    assert "11/11" in text and "2/2" in text and "written: build/ in" in text
+    assert "[12/12] write" in text and "12/12" in text and "2/2" in text and "written: build/ in" in text
     assert "calibrate: 1/2" not in text
 
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import WriteError
 from npuforge.scripts.draw import class_colour, class_name, draw_detections, save_image
 
 
@@ -50,8 +50,8 @@ def test_classes_have_their_own_colours_and_names() -> None:
 def test_saving(tmp_path: Path) -> None:
     save_image(tmp_path / "new" / "a.png", grey())
     np.testing.assert_array_equal(cv2.imread(str(tmp_path / "new" / "a.png")), grey())
-    with pytest.raises(UsageError, match=r"a\.xyz: cannot write an image of this type"):
+    with pytest.raises(WriteError, match=r"a\.xyz: cannot write an image of this type"):
         save_image(tmp_path / "a.xyz", grey())
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(WriteError, match="cannot be written"):
         save_image(tmp_path / "file" / "a.png", grey())

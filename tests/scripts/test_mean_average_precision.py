@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError, UsageError
 from npuforge.scripts.datasets import Dataset, ImageTruth
 from npuforge.scripts.mean_average_precision import mean_average_precision
 
@@ -93,7 +93,7 @@ def test_no_detections() -> None:
 
 
 def test_wrong_input() -> None:
-    with pytest.raises(UsageError, match="the truth has no box"):
+    with pytest.raises(InputError, match="the truth has no box"):
         mean_average_precision(truth([]), [found()])
     with pytest.raises(UsageError, match="expected detections of 1 images, found 2"):
         mean_average_precision(truth([(0, 0, 9, 9, 0)]), [found(), found()])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import WriteError
 from npuforge.scripts.report import svg
 from npuforge.scripts.report.data import (
     DEVICE,
@@ -212,7 +212,7 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["r.html", "r.json"]
     json.loads((tmp_path / "new" / "r.json").read_text())
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="the report cannot be written"):
+    with pytest.raises(WriteError, match="the report cannot be written"):
         write_report(full(), tmp_path / "file" / "r.html")
 
 

@@ -42,3 +42,16 @@ def test_built_package_holds_every_file(tmp_path: Path) -> None:
     built = {str(p.relative_to(tmp_path / "npuforge")) for p in (tmp_path / "npuforge").rglob("*") if p.is_file()}
     assert expected - built == set()
     assert len(expected) > 200
+
+
+def test_nothing_is_built_where_compile_writes() -> None:
+    """`npuforge compile` writes to build/ by default; what setuptools builds in a checkout goes to another folder."""
+    pytest.importorskip("setuptools")
+    text = (
+        "import setuptools; from distutils.core import run_setup; "
+        "commands = [run_setup('setup.py', stop_after='config').get_command_obj(c) for c in ('build', 'build_ext')]; "
+        "[c.ensure_finalized() for c in commands]; print(commands[0].build_base, commands[1].build_lib, commands[1].build_temp)"
+    )
+    result = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    folders = result.stdout.split()
+    assert len(folders) == 3 and {Path(folder).parts[0] for folder in folders} == {".native-build"}

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../../.."
 for tool in vitis_hls vivado v++ unzip; do
     command -v "$tool" > /dev/null || { echo "error: $tool is not on PATH; source the Vitis settings first" >&2; exit 1; }
 done
-out=build/hls
+out=.native-build/hls
 mkdir -p "$out"
 PYTHONPATH=src python3 -m npuforge.hw_kernels.isa.generate --header "$out/npu_isa.hpp"
 NPU_ARCH=$arch NPU_TOP=npu_top vitis_hls -f hw_kernels/hls/scripts/vitis_hls.tcl
