@@ -14,6 +14,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import Tail
 from npuforge.hw_kernels.arithmetic import round_half_up
+from npuforge.hw_kernels.formulas import FORMULAS
 
 CURVE_EDGE = 8.0  # a table covers [-8, 8)
 
@@ -37,51 +38,26 @@ class Curve:
         return low, high
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1/(1 + exp(-x)) without overflow."""
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, e) / (1.0 + e)
-
-
-def _silu(x: np.ndarray, _: Activation) -> np.ndarray:
-    return x * sigmoid(x)
-
-
-def _gelu(x: np.ndarray, _: Activation) -> np.ndarray:
-    erf = np.vectorize(math.erf, otypes=[np.float64])
-    return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
-
-
-def _custom_gelu(x: np.ndarray, _: Activation) -> np.ndarray:
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-
-
-def _mish(x: np.ndarray, _: Activation) -> np.ndarray:
-    return x * np.tanh(np.logaddexp(0.0, x))
-
-
-def _hard_swish(x: np.ndarray, _: Activation) -> np.ndarray:
-    return x * np.clip(x / 6.0 + 0.5, 0.0, 1.0)
-
-
-def _hard_sigmoid(x: np.ndarray, activation: Activation) -> np.ndarray:
-    return np.clip(activation.alpha * x + activation.beta, 0.0, 1.0)
-
-
-CURVES: dict[str, Curve] = {
-    curve.name: curve
-    for curve in (
-        Curve("Silu", _silu, 0.0, None),
-        Curve("Gelu", _gelu, 0.0, None),
-        Curve("CustomGELU", _custom_gelu, 0.0, None),
-        Curve("Mish", _mish, 0.0, None),
-        Curve("HardSwish", _hard_swish, 0.0, None),
-        Curve("Sigmoid", lambda x, _: sigmoid(x), 0.0, 1.0),
-        Curve("HardSigmoid", _hard_sigmoid, 0.0, 1.0),
-        Curve("Tanh", lambda x, _: np.tanh(x), -1.0, 1.0),
-        Curve("ClipSigmoid", lambda x, _: np.clip(sigmoid(x), 0.1, 0.9), 0.1, 0.9),
-    )
+# name: low tail, high tail (None: the pre-activation itself)
+TAILS: dict[str, tuple[float | None, float | None]] = {
+    "Silu": (0.0, None),
+    "Gelu": (0.0, None),
+    "CustomGELU": (0.0, None),
+    "Mish": (0.0, None),
+    "HardSwish": (0.0, None),
+    "Sigmoid": (0.0, 1.0),
+    "HardSigmoid": (0.0, 1.0),
+    "Tanh": (-1.0, 1.0),
+    "ClipSigmoid": (0.1, 0.9),
 }
+
+
+def _function(name: str) -> Callable[[np.ndarray, Activation], np.ndarray]:
+    value = FORMULAS[name].value
+    return lambda x, activation: np.asarray(value(np, x, {"alpha": activation.alpha, "beta": activation.beta}))
+
+
+CURVES: dict[str, Curve] = {name: Curve(name, _function(name), low, high) for name, (low, high) in TAILS.items()}
 PIECEWISE_LINEAR = ("none", "Relu", "Clip", "LeakyRelu", "PRelu")
 
 
@@ -93,7 +69,7 @@ def is_curve(activation: Activation) -> bool:
 def is_supported(activation: Activation) -> bool:
     """Whether the NPU has the activation: piecewise-linear, or a curve whose tails hold outside [-8, 8)."""
     if activation.kind == "HardSigmoid":
-        ends = _hard_sigmoid(np.array([-CURVE_EDGE, CURVE_EDGE]), activation)
+        ends = CURVES["HardSigmoid"].function(np.array([-CURVE_EDGE, CURVE_EDGE]), activation)
         return bool(ends[0] == 0.0 and ends[1] == 1.0)
     return activation.kind in PIECEWISE_LINEAR or activation.kind in CURVES
 
@@ -132,6 +108,23 @@ def apply_activation(x: np.ndarray, activation: Activation, channel_axis: int = 
         shape = [1] * x.ndim
         shape[channel_axis] = x.shape[channel_axis]
         return np.where(x < 0, x * slopes(activation, x.shape[channel_axis]).reshape(shape), x)
+    raise ValueError(f"unknown activation {kind}")
+
+
+def activation_slope(x: np.ndarray, activation: Activation, channel_axis: int = 1) -> np.ndarray:
+    """Derivative of the fused activation at the pre-activation `x`, float64."""
+    kind = activation.kind
+    if kind == "none":
+        return np.ones_like(x)
+    if kind in CURVES:
+        return np.asarray(FORMULAS[kind].slope(np, x, {"alpha": activation.alpha, "beta": activation.beta}))
+    if kind in ("Relu", "Clip"):
+        low, high = limits(activation)
+        return ((x > low) & (x < high)).astype(np.float64)
+    if kind in ("LeakyRelu", "PRelu"):
+        shape = [1] * x.ndim
+        shape[channel_axis] = x.shape[channel_axis]
+        return np.where(x > 0, 1.0, slopes(activation, x.shape[channel_axis]).reshape(shape))
     raise ValueError(f"unknown activation {kind}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
@@ -9,7 +11,8 @@ from npuforge.compile.ir.quantization import EltwiseParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
-from npuforge.hw_kernels.operator import Op, Shape
+from npuforge.hw_kernels.gradients import before_activation, unbroadcast
+from npuforge.hw_kernels.operator import Gradients, Op, Shape
 
 
 def two_activations(node: Node, graph: Graph) -> bool:
@@ -43,6 +46,15 @@ class TwoOperands(Op):
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         result = self.function(inputs[0].astype(np.float64), inputs[1].astype(np.float64))
         return [apply_activation(result, node.activation)]
+
+    def slopes(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of `function` in a and b, before broadcasting is undone."""
+        raise NotImplementedError
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        dy = before_activation(self, node, inputs, output_gradients)[0]
+        operands = [np.asarray(x, np.float64) for x in inputs]
+        return [unbroadcast(dy * d, x.shape) for d, x in zip(self.slopes(*operands), operands, strict=True)]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]

@@ -6,12 +6,14 @@ or from the integer inputs (newer ones): `integers` reads either.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
-from npuforge.hw_kernels.operator import Op, Shape
+from npuforge.hw_kernels.formulas import Formula
+from npuforge.hw_kernels.gradients import unbroadcast
+from npuforge.hw_kernels.operator import Gradients, Op, SecondGradients, Shape
 
 Inputs = list[np.ndarray]
 
@@ -39,7 +41,37 @@ class HostOp(Op):
 
 
 class Unary(HostOp):
-    """y = function(x), element by element."""
+    """y = formula(x), element by element, with both derivatives."""
+
+    formula: ClassVar[Formula | None] = None
+
+    def formula_of(self, node: Node) -> Formula:
+        """The formula that the node's attributes select."""
+        assert self.formula is not None
+        return self.formula
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        return [shapes[0]]
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        with np.errstate(all="ignore"):
+            return [self.formula_of(node).value(np, inputs[0], node.attrs)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        return [output_gradients[0] * self.formula_of(node).slope(np, np.asarray(inputs[0], np.float64), node.attrs)]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        formula, x, dy, v = self.formula_of(node), np.asarray(inputs[0], np.float64), output_gradients[0], directions[0]
+        assert v is not None
+        return [v * dy * formula.curvature(np, x, node.attrs)], [v * formula.slope(np, x, node.attrs)]
+
+
+class Step(HostOp):
+    """y = function(x), element by element and constant between jumps."""
+
+    no_gradient = "constant between jumps: the derivative is 0 wherever it exists"
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
         return [shapes[0]]
@@ -49,8 +81,7 @@ class Unary(HostOp):
         raise NotImplementedError
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
-        with np.errstate(all="ignore"):
-            return [self.function(inputs[0], node)]
+        return [self.function(inputs[0], node)]
 
 
 class Binary(HostOp):
@@ -66,6 +97,19 @@ class Binary(HostOp):
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         with np.errstate(all="ignore"):
             return [self.function(inputs[0], inputs[1], node)]
+
+    def slopes(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of the broadcast function in a and b."""
+        raise NotImplementedError
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        if type(self).slopes is Binary.slopes:
+            raise NotImplementedError
+        a, b = (np.asarray(x, np.float64) for x in inputs)
+        return [
+            unbroadcast(output_gradients[0] * d, np.shape(x))
+            for d, x in zip(self.slopes(a, b, node), inputs, strict=True)
+        ]
 
 
 def integers(node: Node, inputs: list[Any], name: str, position: int) -> list[int] | None:

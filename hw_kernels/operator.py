@@ -7,7 +7,7 @@ code generator, its NPU-DSL `program` and cycle `cost`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -21,19 +21,26 @@ from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import QGraph, TensorQuant
 
 Shape = tuple[int, ...]
+Gradients = list[np.ndarray | None]  # one per input: None where it has none (indices, sizes)
+SecondGradients = tuple[Gradients, list[np.ndarray]]  # of the inputs, of the output gradients
 Constraint = Callable[[Node, Graph], bool]  # the docstring is the message a user sees and the SUPPORTED_OPS line
 ENTRY_POINT_GROUP = "npuforge.ops"
 
 
 @dataclass
 class Case:
-    """One test case: shapes of the activation inputs (N, C, H, W), shapes of constant inputs, attributes, fused activation, why it is here."""
+    """One test case: shapes of the activation inputs (N, C, H, W), shapes of constant inputs, attributes, fused activation, why it is here.
+
+    Inputs are normal noise unless `values` draws them all (activations, then constants) from a random generator.
+    """
 
     x: list[Shape]
     attrs: dict[str, Any] = field(default_factory=dict)
     constants: list[Shape] = field(default_factory=list)
     activation: Activation = field(default_factory=Activation)
     why: str = ""
+    values: Callable[[np.random.Generator], list[Any]] | None = None
+    outputs: int = 1
 
 
 class Op:
@@ -46,6 +53,13 @@ class Op:
     )
     constraints: ClassVar[tuple[Constraint, ...]] = ()
     cases: ClassVar[tuple[Case, ...]] = ()
+    # Stated bound of the integer semantics: output steps between them and the float meaning of the same (dequantised) inputs and weights; a curve
+    # adds its table's (two units of 2^-F and 0.001).
+    error_steps: ClassVar[float] = 1.0
+    # The output's shape depends on values, not only on shapes.
+    shape_from_values: ClassVar[bool] = False
+    # Why the operator has no gradient, where `gradient` is not given.
+    no_gradient: ClassVar[str] = ""
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.
     program: ClassVar[Callable[..., Any] | None] = None
     cost: ClassVar[Callable[..., Any] | None] = None
@@ -56,6 +70,16 @@ class Op:
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """The meaning: float64, ONNX layout, all inputs (constants included), fused activation applied."""
+        raise NotImplementedError
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """Gradients of all inputs (float64, inputs' shapes) from those of all outputs; the fused activation is part of the operator."""
+        raise NotImplementedError
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """The gradient of `gradient`: from `directions`, the gradients of its results, those of the inputs and of the output gradients."""
         raise NotImplementedError
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
@@ -123,16 +147,32 @@ def get(node: Node) -> Op:
     return op
 
 
+def case_inputs(case: Case, seed: int = 0) -> list[Any]:
+    """All inputs of a test case (activations, then constants): float32, or what `case.values` draws."""
+    random = np.random.default_rng(seed)
+    if case.values is not None:
+        drawn = [np.asarray(v) for v in case.values(random)]
+        return [v.astype(np.float32) if v.dtype.kind == "f" else v for v in drawn]
+    constants = [random.normal(0.0, 0.5, shape).astype(np.float32) for shape in case.constants]
+    return [random.normal(0.0, 1.0, shape).astype(np.float32) for shape in case.x] + constants
+
+
 def case_graph(name: str, case: Case, seed: int = 0) -> Graph:
-    """A one-node graph for a test case: inputs x0, x1, ..., random float32 constants, output y."""
+    """A one-node graph for a test case: inputs x0, x1, ..., constants c0, c1, ..., outputs y, y1, ..."""
     from npuforge.compile.ir.graph import TensorInfo
 
-    random = np.random.default_rng(seed)
+    values = case_inputs(case, seed)
     inputs = [f"x{i}" for i in range(len(case.x))]
-    constants = {f"c{i}": random.normal(0.0, 0.5, shape).astype(np.float32) for i, shape in enumerate(case.constants)}
-    node = Node("node", name, inputs + list(constants), ["y"], dict(case.attrs), case.activation, ["node"])
-    tensors = {n: TensorInfo(n, tuple(s)) for n, s in zip(inputs, case.x, strict=True)}
-    tensors |= {n: TensorInfo(n, c.shape) for n, c in constants.items()}
-    shapes: Iterable[Shape] = (tensors[n].shape for n in node.inputs)
-    tensors["y"] = TensorInfo("y", get(node).infer(node, list(shapes))[0])
-    return Graph("case", [node], tensors, constants, inputs, ["y"], 13)
+    constants = {f"c{i}": value for i, value in enumerate(values[len(inputs) :])}
+    outputs = ["y", *(f"y{i}" for i in range(1, case.outputs))]
+    node = Node("node", name, inputs + list(constants), outputs, dict(case.attrs), case.activation, ["node"])
+    tensors = {n: TensorInfo(n, tuple(s), v.dtype.name) for n, s, v in zip(inputs, case.x, values, strict=False)}
+    tensors |= {n: TensorInfo(n, c.shape, c.dtype.name) for n, c in constants.items()}
+    op = get(node)
+    if op.shape_from_values:
+        shapes = [np.shape(y) for y in op.reference(node, values)]
+    else:
+        shapes = op.infer(node, [tensors[n].shape for n in node.inputs])
+    for output, shape in zip(outputs, shapes, strict=True):
+        tensors[output] = TensorInfo(output, shape)
+    return Graph("case", [node], tensors, constants, inputs, outputs, 13)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npuforge.hw_kernels.operator import Op, registry
+from npuforge.hw_kernels.operator import registry
 from npuforge.scripts.common import print_json
 
 OPS_FOLDER = Path(__file__).resolve().parent.parent / "hw_kernels" / "ops"
@@ -21,7 +21,7 @@ def operator_rows() -> list[dict[str, Any]]:
     """One row per operator name: ONNX names, formula, devices, constraints."""
     rows = []
     for name, op in sorted(registry().items()):
-        on_npu = type(op).integer is not Op.integer
+        on_npu = op.program is not None
         folder = type(op).__module__.split(".")[-2]
         rows.append(
             {

@@ -46,6 +46,19 @@ Kernel unary(const NodeInfo& node, F f) {
     return kernel;
 }
 
+/// y = f(row, i, (x - mean) / sqrt(variance + epsilon)) for every row of `size` elements; sums in double.
+template <typename F>
+void normalise_rows(const float* x, float* y, std::int64_t rows, std::int64_t size, float epsilon, F f) {
+    for (std::int64_t row = 0; row < rows; ++row, x += size, y += size) {
+        double sum = 0.0, squares = 0.0;
+        for (std::int64_t i = 0; i < size; ++i) sum += x[i];
+        const double mean = sum / static_cast<double>(size);
+        for (std::int64_t i = 0; i < size; ++i) squares += (x[i] - mean) * (x[i] - mean);
+        const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(size) + epsilon);
+        for (std::int64_t i = 0; i < size; ++i) y[i] = f(row, i, static_cast<float>((x[i] - mean) * inverse));
+    }
+}
+
 /// Numpy broadcasting of two shapes; fails naming the node.
 inline Shape broadcast(const NodeInfo& node, const Shape& a, const Shape& b) {
     Shape out;

@@ -35,3 +35,6 @@ class Add(TwoOperands):
 
     def combine(self, a: np.ndarray, b: np.ndarray, params: EltwiseParams) -> np.ndarray:
         return np.asarray(params.m_a.astype(np.int64) * a + params.m_b.astype(np.int64) * b)
+
+    def slopes(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.ones_like(a), np.ones_like(b)

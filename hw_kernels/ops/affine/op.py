@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Graph, Node
@@ -9,7 +11,8 @@ from npuforge.compile.ir.quantization import EltwiseParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import before_activation
+from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
 from npuforge.hw_kernels.ops.affine.program import AFFINE
 
 
@@ -49,6 +52,11 @@ class Affine(Op):
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         scale, bias = (np.asarray(node.attrs[k], np.float64)[:, None, None] for k in ("scale", "bias"))
         return [apply_activation(inputs[0].astype(np.float64) * scale + bias, node.activation)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """scale[c] times the activation's slope."""
+        scale = np.asarray(node.attrs["scale"], np.float64)[:, None, None]
+        return [before_activation(self, node, inputs, output_gradients)[0] * scale]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]

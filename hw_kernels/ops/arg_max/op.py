@@ -14,6 +14,7 @@ from npuforge.hw_kernels.operator import Case, register
 class Extreme(HostOp):
     """Position of the first (select_last_index: last) extreme along `axis`."""
 
+    no_gradient = "positions are constant between jumps"
     cases = (Case([(1, 3, 4)], {"axis": 1, "keepdims": 0}), Case([(5, 2)], {"select_last_index": 1}))
 
     def key(self, x: np.ndarray) -> np.ndarray:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import AveragePoolParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.arithmetic import rounding_shift, sat8
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import Linear
+from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
 from npuforge.hw_kernels.ops.average_pool.program import AVERAGE_POOL
+from npuforge.hw_kernels.window_gradients import crop_border
 from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap, valid_counts
 
 
@@ -52,7 +56,7 @@ def divisor_by_count(node: Node, graph: Graph) -> bool:
 
 
 @register
-class AveragePool(Op):
+class AveragePool(Linear):
     """y = sum of the window's valid taps / divisor"""
 
     names = ("AveragePool",)
@@ -107,6 +111,17 @@ class AveragePool(Op):
         x = inputs[0].astype(np.float64)
         divisor = window_counts(node, x.shape[2], x.shape[3])[1]
         return [self._sum(node, x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) / divisor]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """Each valid tap of a window gets its share."""
+        n, channels, h, w = inputs[0].shape
+        a, k = Window.of(node), node.attrs["kernel_shape"]
+        share = (output_gradients[0] / window_counts(node, h, w)[1]).transpose(0, 2, 3, 1)
+        d_map = np.zeros((n, h + a.pads[0] + a.pads[2], w + a.pads[1] + a.pads[3], channels))
+        for ky, kx in np.ndindex(*k):
+            target = tap(d_map, ky, kx, share.shape[1], share.shape[2], a.strides, a.dilations)
+            target += share
+        return [crop_border(d_map, a.pads, h, w).transpose(0, 3, 1, 2)]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]

@@ -7,7 +7,8 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import Mover
+from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.channel_gather.program import CHANNEL_GATHER
 
 
@@ -18,7 +19,7 @@ def indices_in_range(node: Node, graph: Graph) -> bool:
 
 
 @register
-class ChannelGather(Op):
+class ChannelGather(Mover):
     """y[c] = x[indices[c]], 0 where indices[c] = -1"""
 
     names = ("ChannelGather",)
@@ -26,6 +27,7 @@ class ChannelGather(Op):
     cost = CHANNEL_GATHER.cost
     onnx = ("Slice", "Split", "Gather", "Reshape", "Transpose", "Pad")
     moves_bytes = True
+    error_steps = 0.0
     constraints = (c.feature_maps, c.map_sizes, indices_in_range, c.no_activation)
     cases = (
         Case([(1, 8, 3, 3)], {"indices": [0, 4, 1, 5, 2, 6, 3, 7]}, why="channel shuffle"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp, optional
-from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.operator import Case, Gradients, register
 
 
 @register
@@ -26,3 +26,13 @@ class Clip(HostOp):
         low = inputs[1] if optional(inputs, 1) is not None else node.attrs.get("min", -np.inf)
         high = inputs[2] if optional(inputs, 2) is not None else node.attrs.get("max", np.inf)
         return [np.minimum(np.maximum(inputs[0], low), high)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """1 strictly inside the limits; limits given as inputs get what they replace."""
+        x = np.asarray(inputs[0], np.float64)
+        low = inputs[1] if optional(inputs, 1) is not None else node.attrs.get("min", -np.inf)
+        high = inputs[2] if optional(inputs, 2) is not None else node.attrs.get("max", np.inf)
+        dy = output_gradients[0]
+        limits = [np.asarray((dy * (x < low)).sum()), np.asarray((dy * (x > high)).sum())]
+        given = [g if optional(inputs, i) is not None else None for i, g in enumerate(limits, start=1)]
+        return [dy * ((x > low) & (x < high)), *given][: len(inputs)]

@@ -17,6 +17,7 @@ class Equal(Binary):
 
     names = ("Equal",)
     onnx = ("Equal",)
+    no_gradient = "truth values are constant between jumps"
     cases = (Case([(2, 3, 4), (3, 1)]),)
 
     def function(self, a: Any, b: Any, node: Node) -> Any:
@@ -29,6 +30,7 @@ class Greater(Binary):
 
     names = ("Greater",)
     onnx = ("Greater",)
+    no_gradient = "truth values are constant between jumps"
     cases = (Case([(2, 3, 4), (3, 1)]),)
 
     def function(self, a: Any, b: Any, node: Node) -> Any:
@@ -41,6 +43,7 @@ class GreaterOrEqual(Binary):
 
     names = ("GreaterOrEqual",)
     onnx = ("GreaterOrEqual",)
+    no_gradient = "truth values are constant between jumps"
     cases = (Case([(2, 3, 4), (3, 1)]),)
 
     def function(self, a: Any, b: Any, node: Node) -> Any:
@@ -53,6 +56,7 @@ class Less(Binary):
 
     names = ("Less",)
     onnx = ("Less",)
+    no_gradient = "truth values are constant between jumps"
     cases = (Case([(2, 3, 4), (3, 1)]),)
 
     def function(self, a: Any, b: Any, node: Node) -> Any:
@@ -65,6 +69,7 @@ class LessOrEqual(Binary):
 
     names = ("LessOrEqual",)
     onnx = ("LessOrEqual",)
+    no_gradient = "truth values are constant between jumps"
     cases = (Case([(2, 3, 4), (3, 1)]),)
 
     def function(self, a: Any, b: Any, node: Node) -> Any:

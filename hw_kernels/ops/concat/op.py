@@ -7,7 +7,8 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import Mover
+from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.concat.program import CONCAT
 
 
@@ -22,7 +23,7 @@ def computed_inputs(node: Node, graph: Graph) -> bool:
 
 
 @register
-class Concat(Op):
+class Concat(Mover):
     """y = the channels of all inputs in order"""
 
     names = ("Concat",)
@@ -30,6 +31,7 @@ class Concat(Op):
     cost = CONCAT.cost
     onnx = ("Concat",)
     moves_bytes = True
+    error_steps = 0.0
     constraints = (c.feature_maps, c.map_sizes, along_channels, computed_inputs, c.no_activation)
     cases = (
         Case([(1, 16, 4, 4), (1, 32, 4, 4)], {"axis": 1}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Graph, Node
@@ -9,8 +11,10 @@ from npuforge.compile.ir.quantization import ConvParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import Bilinear, before_activation
+from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
 from npuforge.hw_kernels.ops.conv.program import CONV
+from npuforge.hw_kernels.window_gradients import convolution_gradients, crop_border
 from npuforge.hw_kernels.windows import Window, convolve, convolve_int8, fill_border, output_size
 
 
@@ -27,7 +31,7 @@ def is_depthwise(node: Node, graph: Graph) -> bool:
 
 
 @register
-class Conv(Op):
+class Conv(Bilinear):
     """y[o] = activation(b[o] + sum over i in o's group and taps of w[o, i, ky, kx] * x[i, y*s - p + ky*d, x*s - p + kx*d])"""
 
     names = ("Conv",)
@@ -88,6 +92,16 @@ class Conv(Op):
         if len(inputs) > 2:
             acc += inputs[2].astype(np.float64)
         return [apply_activation(acc.transpose(0, 3, 1, 2), node.activation)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """Of the map, the weights and the bias."""
+        dy = before_activation(self, node, inputs, output_gradients)[0].transpose(0, 2, 3, 1)
+        x, weight = (np.asarray(v, np.float64).transpose(0, 2, 3, 1) for v in inputs[:2])
+        a = Window.of(node)
+        bordered = fill_border(x, a.pads, 0.0, np.float64)
+        d_map, d_weight = convolution_gradients(bordered, weight, dy, a.strides, a.dilations, a.group)
+        dx = crop_border(d_map, a.pads, x.shape[1], x.shape[2]).transpose(0, 3, 1, 2)
+        return [dx, d_weight.transpose(0, 3, 1, 2), dy.sum((0, 1, 2))][: len(inputs)]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]

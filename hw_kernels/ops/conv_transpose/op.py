@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Graph, Node
@@ -9,8 +11,10 @@ from npuforge.compile.ir.quantization import ConvParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import Bilinear, before_activation
+from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
 from npuforge.hw_kernels.ops.conv_transpose.program import CONV_TRANSPOSE
+from npuforge.hw_kernels.window_gradients import convolution_gradients
 from npuforge.hw_kernels.windows import Window, convolve, convolve_int8, fill_border
 
 
@@ -51,7 +55,7 @@ def stuff(x: np.ndarray, strides: tuple[int, ...], value: np.ndarray | float) ->
 
 
 @register
-class ConvTranspose(Op):
+class ConvTranspose(Bilinear):
     """y = activation(b + convolution of the zero-stuffed x with the flipped taps)"""
 
     names = ("ConvTranspose",)
@@ -102,6 +106,17 @@ class ConvTranspose(Op):
         if len(inputs) > 2:
             acc += inputs[2].astype(np.float64)
         return [apply_activation(acc.transpose(0, 3, 1, 2), node.activation)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """A transposed convolution is the adjoint of a convolution: dx is that convolution of dy, and dw its weight gradient with x in dy's place."""
+        dy = before_activation(self, node, inputs, output_gradients)[0].transpose(0, 2, 3, 1)
+        x = np.asarray(inputs[0], np.float64).transpose(0, 2, 3, 1)
+        weight = np.asarray(inputs[1], np.float64).transpose(0, 2, 3, 1)  # [I, kH, kW, O/group]
+        a = Window.of(node)
+        bordered = fill_border(dy, a.pads, 0.0, np.float64)
+        dx = convolve(bordered, weight, a.strides, a.dilations, a.group, x.shape[1], x.shape[2])
+        d_weight = convolution_gradients(bordered, weight, x, a.strides, a.dilations, a.group)[1]
+        return [dx.transpose(0, 3, 1, 2), d_weight.transpose(0, 3, 1, 2), dy.sum((0, 1, 2))][: len(inputs)]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.formulas import FORMULAS
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Case, register
 
@@ -15,10 +13,8 @@ class Elu(Unary):
 
     names = ("Elu",)
     onnx = ("Elu",)
+    formula = FORMULAS["Elu"]
     cases = (Case([(1, 3, 4, 5)], {"alpha": 0.5}),)
-
-    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
-        return np.where(x < 0, node.attrs.get("alpha", 1.0) * np.expm1(x), x)
 
 
 @register
@@ -27,8 +23,5 @@ class Selu(Unary):
 
     names = ("Selu",)
     onnx = ("Selu",)
+    formula = FORMULAS["Selu"]
     cases = (Case([(1, 3, 4, 5)]),)
-
-    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
-        alpha = node.attrs.get("alpha", 1.67326319217681884765625)
-        return node.attrs.get("gamma", 1.05070102214813232421875) * np.where(x > 0, x, alpha * np.expm1(x))

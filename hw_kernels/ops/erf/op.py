@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
-from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.formulas import FORMULAS
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Case, register
 
@@ -17,7 +13,5 @@ class Erf(Unary):
 
     names = ("Erf",)
     onnx = ("Erf",)
+    formula = FORMULAS["Erf"]
     cases = (Case([(1, 3, 4, 5)]),)
-
-    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
-        return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))

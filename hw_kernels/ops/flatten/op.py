@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
-class Flatten(HostOp):
+class Flatten(Mover, HostOp):
     """axes before `axis` and axes from it on become rows and columns"""
 
     names = ("Flatten",)

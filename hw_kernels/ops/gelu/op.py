@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from npuforge.compile.ir.graph import Activation, Node
-from npuforge.hw_kernels.activations import apply_activation
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.formulas import FORMULAS, Formula
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Case, register
 
@@ -18,6 +16,5 @@ class Gelu(Unary):
     onnx = ("Gelu",)
     cases = (Case([(1, 3, 4, 5)]), Case([(1, 3, 4, 5)], {"approximate": "tanh"}))
 
-    def function(self, x: np.ndarray, node: Node) -> np.ndarray:
-        kind = "CustomGELU" if node.attrs.get("approximate") == "tanh" else "Gelu"
-        return apply_activation(x, Activation(kind))
+    def formula_of(self, node: Node) -> Formula:
+        return FORMULAS["CustomGELU" if node.attrs.get("approximate") == "tanh" else "Gelu"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
-class Identity(HostOp):
+class Identity(Mover, HostOp):
     """y = x"""
 
     names = ("Identity", "Dropout")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
 from npuforge.hw_kernels.ops.max_pool.program import MAX_POOL
+from npuforge.hw_kernels.window_gradients import crop_border
 from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap
 
 
@@ -21,6 +24,7 @@ class MaxPool(Op):
     cost = MAX_POOL.cost
     onnx = ("MaxPool", "GlobalMaxPool")
     moves_bytes = True
+    error_steps = 0.0
     constraints = (c.feature_maps, c.map_sizes, c.window_sizes, c.no_activation)
     cases = (
         Case([(1, 16, 8, 8)], {"kernel_shape": [2, 2], "strides": [2, 2]}),
@@ -53,6 +57,21 @@ class MaxPool(Op):
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         return [self._maximum(node, inputs[0].transpose(0, 2, 3, 1), -np.inf).transpose(0, 3, 1, 2)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """To the first largest tap of each window, rows first, as PyTorch has it."""
+        x = np.asarray(inputs[0], np.float64).transpose(0, 2, 3, 1)
+        a, k = Window.of(node), node.attrs["kernel_shape"]
+        dy = output_gradients[0].transpose(0, 2, 3, 1)
+        bordered = fill_border(x, a.pads, -np.inf, np.float64)
+        rest, d_map = self._maximum(node, x, -np.inf), np.zeros_like(bordered)
+        waiting = np.ones(dy.shape, bool)
+        for ky, kx in np.ndindex(*k):
+            hit = waiting & (tap(bordered, ky, kx, dy.shape[1], dy.shape[2], a.strides, a.dilations) == rest)
+            target = tap(d_map, ky, kx, dy.shape[1], dy.shape[2], a.strides, a.dilations)
+            target += dy * hit
+            waiting &= ~hit
+        return [crop_border(d_map, a.pads, x.shape[1], x.shape[2]).transpose(0, 3, 1, 2)]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         return self._maximum(node, inputs[0], -128)

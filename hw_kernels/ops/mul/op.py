@@ -31,3 +31,6 @@ class Mul(TwoOperands):
 
     def combine(self, a: np.ndarray, b: np.ndarray, params: EltwiseParams) -> np.ndarray:
         return np.asarray(a * b * params.m_a.astype(np.int64))
+
+    def slopes(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return b, a

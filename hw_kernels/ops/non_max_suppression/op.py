@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import register
+from npuforge.hw_kernels.operator import Case, register
 
 
 def _scalar(inputs: list[Any], position: int, default: float) -> float:
@@ -24,12 +24,37 @@ def _overlap(low: np.ndarray, high: np.ndarray, i: int, j: int) -> float:
     return float(side[0] * side[1] / (areas[0] + areas[1] - side[0] * side[1]))
 
 
+def _boxes(random: np.random.Generator) -> list[Any]:
+    centre, size = random.uniform(0, 10, (2, 20, 2)), random.uniform(1, 8, (2, 20, 2))
+    boxes = np.concatenate([centre - size / 2, centre + size / 2], -1).astype(np.float32)
+    scores = random.uniform(0, 1, (2, 3, 20)).astype(np.float32)
+    return [boxes, scores, np.array(5), np.array(0.3, np.float32), np.array(0.25, np.float32)]
+
+
+def _one_box(random: np.random.Generator) -> list[Any]:
+    box, score = np.ones((1, 1, 4), np.float32), np.full((1, 1, 1), 0.1, np.float32)
+    return [box, score, np.array(5), np.array(0.3, np.float32), np.array(0.25, np.float32)]
+
+
 @register
 class NonMaxSuppression(HostOp):
     """per class the best boxes that overlap no better one by more than the threshold"""
 
     names = ("NonMaxSuppression",)
     onnx = ("NonMaxSuppression",)
+
+    shape_from_values = True
+    no_gradient = "indices are constant between jumps"
+    cases = (
+        Case([(2, 20, 4), (2, 3, 20)], constants=[(), (), ()], values=_boxes),
+        Case(
+            [(1, 1, 4), (1, 1, 1)],
+            {"center_point_box": 1},
+            [(), (), ()],
+            values=_one_box,
+            why="nothing is above the threshold",
+        ),
+    )
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         boxes, scores = inputs[0], inputs[1]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp, integers, optional
-from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
+
+
+def _filled_with_zero(node: Node) -> Node:
+    return replace(node, attrs={k: v for k, v in node.attrs.items() if k != "value"})
 
 
 @register
-class Pad(HostOp):
+class Pad(Mover, HostOp):
     """a border of a value, of the mirrored or of the nearest elements; negative pads crop"""
 
     names = ("Pad",)
@@ -36,3 +42,13 @@ class Pad(HostOp):
         given = optional(inputs, 2)
         value = node.attrs.get("value", 0.0) if given is None else np.ravel(given)[0]
         return [np.pad(x, widths, mode="constant", constant_values=value)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """As a move; a fill given as an attribute has no gradient."""
+        return super().gradient(_filled_with_zero(node), inputs, output_gradients)
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """As a move."""
+        return super().second_gradient(_filled_with_zero(node), inputs, output_gradients, directions)

@@ -21,3 +21,6 @@ class PRelu(Binary):
 
     def function(self, a: Any, b: Any, node: Node) -> Any:
         return np.where(a < 0, a * b, a)
+
+    def slopes(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[np.ndarray, np.ndarray]:
+        return np.where(a > 0, 1.0, b), np.where(a < 0, a, 0.0)

@@ -8,7 +8,19 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp, integers
-from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.operator import Case, Gradients, register
+
+
+def _shared(hits: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """1 at the extreme, equal elements sharing it."""
+    return np.asarray(hits / hits.sum(axes, keepdims=True))
+
+
+def _others(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Product of all elements but each one, also where some are 0."""
+    zeros = (x == 0).sum(axes, keepdims=True)
+    rest = np.where(x == 0, 1.0, x).prod(axes, keepdims=True)
+    return np.where(zeros == 0, rest / np.where(x == 0, 1.0, x), np.where((zeros == 1) & (x == 0), rest, 0.0))
 
 
 class Reduction(HostOp):
@@ -32,6 +44,21 @@ class Reduction(HostOp):
             axes = list(range(np.ndim(inputs[0])))
         return [self.reduce(inputs[0], tuple(axes), bool(node.attrs.get("keepdims", 1)))]
 
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        """Derivative of the result (kept axes) in every element."""
+        raise NotImplementedError
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """The result's gradient times the derivative in each element."""
+        x = np.asarray(inputs[0], np.float64)
+        axes = tuple(integers(node, inputs, "axes", 1) or ())
+        if not axes and node.attrs.get("noop_with_empty_axes", 0):
+            return [output_gradients[0]]
+        axes = axes or tuple(range(x.ndim))
+        y = np.asarray(self.reduce(x, axes, True))
+        gradient = np.asarray(output_gradients[0]).reshape(y.shape) * self.spread(x, y, axes)
+        return [gradient, *[None] * (len(inputs) - 1)]
+
 
 @register
 class ReduceSum(Reduction):
@@ -42,6 +69,9 @@ class ReduceSum(Reduction):
 
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
         return x.sum(axes, keepdims=keep)
+
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return np.ones_like(x)
 
 
 @register
@@ -54,6 +84,9 @@ class ReduceMean(Reduction):
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
         return x.mean(axes, keepdims=keep)
 
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return np.full_like(x, y.size / x.size)
+
 
 @register
 class ReduceMax(Reduction):
@@ -64,6 +97,9 @@ class ReduceMax(Reduction):
 
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
         return x.max(axes, keepdims=keep)
+
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return _shared(x == y, axes)
 
 
 @register
@@ -76,6 +112,9 @@ class ReduceMin(Reduction):
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
         return x.min(axes, keepdims=keep)
 
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return _shared(x == y, axes)
+
 
 @register
 class ReduceProd(Reduction):
@@ -87,6 +126,9 @@ class ReduceProd(Reduction):
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
         return x.prod(axes, keepdims=keep)
 
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return _others(x, axes)
+
 
 @register
 class ReduceL2(Reduction):
@@ -97,3 +139,6 @@ class ReduceL2(Reduction):
 
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
         return np.sqrt((x * x).sum(axes, keepdims=keep))
+
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return np.divide(x, y, out=np.zeros_like(x), where=y != 0)

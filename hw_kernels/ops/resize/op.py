@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import Linear
+from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
 from npuforge.hw_kernels.ops.resize.program import RESIZE
 
 COORDINATE_MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
@@ -95,7 +97,7 @@ def tables(node: Node, h: int, w: int) -> list[tuple[np.ndarray, np.ndarray, np.
 
 
 @register
-class Resize(Op):
+class Resize(Linear):
     """y = x at ONNX's source coordinates"""
 
     names = ("Resize",)
@@ -147,6 +149,18 @@ class Resize(Op):
             first, second = x.take([p[0] for p in positions], axis), x.take([p[1] for p in positions], axis)
             x = first * (1.0 - weight) + second * weight
         return [x]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """The interpolation's weights, transposed, axis by axis."""
+        dx = np.asarray(output_gradients[0], np.float64)
+        height, width = inputs[0].shape[2:]
+        for axis, size, positions in zip((2, 3), (height, width), axes(node, height, width), strict=True):
+            matrix = np.zeros((len(positions), size))
+            for row, (first, second, fraction) in enumerate(positions):
+                matrix[row, first] += 1.0 - float(fraction)
+                matrix[row, second] += float(fraction)
+            dx = np.moveaxis(np.tensordot(dx, matrix, axes=([axis], [0])), -1, axis)
+        return [dx]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         q = inputs[0]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
-from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.host import Step
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
-class Round(Unary):
+class Round(Step):
     """y = the nearest integer, halves to even"""
 
     names = ("Round",)

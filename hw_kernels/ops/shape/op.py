@@ -18,6 +18,7 @@ class ShapeOf(HostOp):
     names = ("Shape",)
     onnx = ("Shape",)
     cases = (Case([(1, 2, 3)], {"start": 1}),)
+    no_gradient = "sizes do not depend on values"
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         shape = np.shape(inputs[0])
@@ -31,6 +32,7 @@ class Size(HostOp):
     names = ("Size",)
     onnx = ("Size",)
     cases = (Case([(1, 2, 3)]),)
+    no_gradient = "sizes do not depend on values"
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         return [np.asarray(np.size(inputs[0]), np.int64)]

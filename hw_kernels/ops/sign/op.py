@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
-from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.host import Step
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
-class Sign(Unary):
+class Sign(Step):
     """y = -1, 0 or 1"""
 
     names = ("Sign",)

@@ -7,19 +7,26 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp, integers
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
-class Slice(HostOp):
+class Slice(Mover, HostOp):
     """elements start, start + step, ... before end along each axis named"""
 
     names = ("Slice",)
     onnx = ("Slice",)
+    shape_from_values = True
     cases = (
         Case([(1, 6, 5)], {"starts": [1, -3], "ends": [5, 99], "axes": [1, 2]}),
-        Case([(6,)], {"starts": [-1], "ends": [-99], "steps": [-2]}),
+        Case(
+            [(6,)],
+            constants=[(1,)] * 4,
+            values=lambda r: [r.normal(size=6), *(np.array([i]) for i in (-1, -99, 0, -2))],
+            why="backwards",
+        ),
     )
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:

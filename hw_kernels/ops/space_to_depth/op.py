@@ -7,7 +7,8 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.gradients import Mover
+from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.space_to_depth.program import SPACE_TO_DEPTH
 
 
@@ -25,7 +26,7 @@ def space_to_depth(x: np.ndarray, block: int) -> np.ndarray:
 
 
 @register
-class SpaceToDepth(Op):
+class SpaceToDepth(Mover):
     """y[(by*b + bx)*C + c, y, x] = x[c, y*b + by, x*b + bx]"""
 
     names = ("SpaceToDepth",)
@@ -33,6 +34,7 @@ class SpaceToDepth(Op):
     cost = SPACE_TO_DEPTH.cost
     onnx = ("SpaceToDepth", "Slice")
     moves_bytes = True
+    error_steps = 0.0
     constraints = (c.feature_maps, c.map_sizes, block_divides, c.no_activation)
     cases = (Case([(1, 3, 8, 6)], {"blocksize": 2}, why="Focus"), Case([(1, 16, 4, 4)], {"blocksize": 4}))
 

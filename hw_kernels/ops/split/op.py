@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp, integers
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
-class Split(HostOp):
+class Split(Mover, HostOp):
     """consecutive parts along one axis"""
 
     names = ("Split",)
     onnx = ("Split",)
-    cases = (Case([(1, 6, 2)], {"axis": 1, "split": [6]}),)
+    cases = (Case([(1, 6, 2)], {"axis": 1, "split": [6]}), Case([(1, 6, 2)], {"axis": 1, "split": [2, 4]}, outputs=2))
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         axis, parts = int(node.attrs.get("axis", 0)), len(node.outputs)

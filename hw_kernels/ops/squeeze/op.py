@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp, integers
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
-class Squeeze(HostOp):
+class Squeeze(Mover, HostOp):
     """drops the axes named, or all of size 1"""
 
     names = ("Squeeze",)

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp, integers
-from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.operator import Case, Gradients, register
 
 
 @register
@@ -17,10 +17,19 @@ class TopK(HostOp):
 
     names = ("TopK",)
     onnx = ("TopK",)
-    cases = (Case([(2, 6)], {"k": 3}),)
+    cases = (Case([(2, 6)], {"k": 3}, outputs=2),)
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         axis, k = int(node.attrs.get("axis", -1)), (integers(node, inputs, "k", 1) or [0])[0]
         key = -inputs[0] if node.attrs.get("largest", 1) else inputs[0]
         order = np.take(np.argsort(key, axis, kind="stable"), range(k), axis)
         return [np.take_along_axis(inputs[0], order, axis), order][: len(node.outputs)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """To the elements chosen."""
+        axis, k = int(node.attrs.get("axis", -1)), (integers(node, inputs, "k", 1) or [0])[0]
+        x = np.asarray(inputs[0], np.float64)
+        order = np.take(np.argsort(-x if node.attrs.get("largest", 1) else x, axis, kind="stable"), range(k), axis)
+        dx = np.zeros_like(x)
+        np.put_along_axis(dx, order, output_gradients[0], axis)
+        return [dx, *[None] * (len(inputs) - 1)]

@@ -10,12 +10,13 @@ joined (indices are small integers, so exact); of equal class probabilities the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Graph, Node
-from npuforge.hw_kernels.operator import Case, Op, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,19 @@ class YoloDecode(Op):
             [(1, 33, 16, 16), (1, 33, 8, 8)],
             {"anchors": [44, 23, 25, 44, 35, 35, 46, 46, 60, 61, 84, 83], "strides": [16, 32], "num_classes": 6},
             why="the bundled network",
+            outputs=3,
         ),
-        Case([(1, 6, 3, 5)], {"anchors": [10, 13], "strides": [8], "num_classes": 1}, why="one class, one anchor"),
+        Case(
+            [(1, 6, 3, 5)],
+            {"anchors": [10, 13], "strides": [8], "num_classes": 1},
+            why="one class, one anchor",
+            outputs=3,
+        ),
         Case(
             [(1, 14, 1, 2), (1, 14, 2, 1), (1, 14, 1, 1)],
             {"anchors": [4, 5, 9, 7, 11, 19, 20, 16, 40.5, 33, 61, 90], "strides": [8, 16, 32], "num_classes": 2},
             why="three scales of odd shape",
+            outputs=3,
         ),
     )
 
@@ -119,18 +127,19 @@ class YoloDecode(Op):
             classes.append(t[..., 5:].argmax(-1).reshape(-1).astype(np.float64))
         return [np.concatenate(v)[None] for v in (boxes, scores, classes)]
 
-    def gradient(self, node: Node, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> list[np.ndarray]:
-        """Gradients of the inputs from those of boxes and scores (`outputs[0]`, `outputs[1]`); class indices have none.
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """Gradients of the inputs from those of boxes and scores (`output_gradients[0]`, `[1]`); class indices have none.
 
         The score's gradient goes to the objectness and to the class that was the maximum.
         """
         attributes = Attributes.of(node, len(inputs))
-        results, offset = [], 0
+        results: Gradients = []
+        offset = 0
         for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
             t = _rows(head.astype(np.float64), len(anchors))
             shape, count = t.shape[:3], int(np.prod(t.shape[:3]))
-            box = outputs[0][0, offset : offset + count].reshape(*shape, 2, 2)  # (corner, axis)
-            score = outputs[1][0, offset : offset + count].reshape(shape)
+            box = output_gradients[0][0, offset : offset + count].reshape(*shape, 2, 2)  # (corner, axis)
+            score = output_gradients[1][0, offset : offset + count].reshape(shape)
             offset += count
             result = np.zeros_like(t)
             position = _sigmoid(t[..., :2])
