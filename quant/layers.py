@@ -180,11 +180,17 @@ def two_operands(node: Node, a: TensorQuant, b: TensorQuant, out: Output) -> tup
     return EltwiseParams(m[0], second, zero_a, zero_b, np.zeros(channels, np.int32), stage), quant
 
 
-def affine(node: Node, x: TensorQuant, out: Output) -> tuple[EltwiseParams, TensorQuant]:
-    """Affine. The shift is lowered where the addend would not fit."""
+def affine_parameters(node: Node) -> tuple[np.ndarray, np.ndarray]:
+    """Float64 scale and bias [C] of an Affine; refuses NaN and infinity."""
     scale, bias = (np.asarray(node.attrs[k], np.float64) for k in ("scale", "bias"))
     if not (np.isfinite(scale).all() and np.isfinite(bias).all()):
         raise QuantisationError(f"node {node.name}: scale or bias hold NaN or infinity; export the model again")
+    return scale, bias
+
+
+def affine(node: Node, x: TensorQuant, out: Output) -> tuple[EltwiseParams, TensorQuant]:
+    """Affine. The shift is lowered where the addend would not fit."""
+    scale, bias = affine_parameters(node)
     factors = (scale * x.scale)[None, :]
     smaller = fitting(node, factors, out)
     factors, bias = factors * smaller, bias * smaller

@@ -1,6 +1,6 @@
 """`pow2` mode: every scale is 2^-fix_point per tensor with zero point 0, as a DPU takes it (DESIGN section 4).
 
-Fix points come first (tensors joined by moves of bytes share one), then the layers' integers.
+Fix points come first (`fix_points.py`), then the layers' integers, which live here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from npuforge.hw_kernels.activations import CURVES, curve_function, is_curve, sl
 from npuforge.hw_kernels.arithmetic import (
     SHIFT_MAX,
     build_table,
-    choose_fraction_bits,
     factor_shift,
     multiplier,
     power_of_two_factor,
@@ -34,139 +33,76 @@ from npuforge.hw_kernels.arithmetic import (
 )
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.quant import layers, stages
-from npuforge.quant.ranges import channel_ranges, largest_pre_activation, tensor_percentile
+from npuforge.quant.fix_points import (
+    LEFT_SHIFT_MAX,
+    SLOPE_UNIT,
+    affine_shift,
+    fitting_fix_point,
+    fix_points,
+    largest_pre,
+    left_shift_max,
+    limited_weight_fix_point,
+    table_fraction_bits,
+    weight_fix_points,
+)
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs
 from npuforge.quant.rounding import corrected_bias, round_weights, tap_shares
 from npuforge.quant.samples import SampleRun
-from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activation
+from npuforge.quant.statistics import Statistics
 
-FIX_POINT_MIN, FIX_POINT_MAX = -16, 24
-SLOPE_UNIT = 256  # LeakyReLU slopes are multiples of 1/256: 26/256 for 0.1
-SLOPE_BITS = 8
-LEFT_SHIFT_MAX = 14  # M = 2^k, k <= 14
-
-
-def fitting_fix_point(low: float, high: float) -> int:
-    """The largest fix point whose int8 range holds [low, high]."""
-    for fix in range(FIX_POINT_MAX, FIX_POINT_MIN, -1):
-        if round_half_up(high * 2.0**fix) <= 127 and round_half_up(low * 2.0**fix) >= -128:
-            return fix
-    return FIX_POINT_MIN
-
-
-def least_error_fix_point(values: np.ndarray, counts: np.ndarray, start: int, lowest: int = -128) -> int:
-    """The fix point from `start` to start + 4 with the least squared error over weighted values, integers from `lowest` to 127."""
-    errors = []
-    for fix in range(start, start + 5):
-        rebuilt = np.clip(round_half_up(values * 2.0**fix), lowest, 127) * 2.0**-fix
-        errors.append(float((counts * (values - rebuilt) ** 2).sum()))
-    return start + int(np.argmin(errors))
-
-
-def tensor_fix_point(statistics: TensorStatistics, name: str, calibrator: str) -> int:
-    """Fix point of one tensor by the calibrator: its range must fit, or (`mse`) least squared error over the histogram."""
-    if calibrator == "percentile":
-        return fitting_fix_point(*tensor_percentile(statistics, name))
-    if calibrator != "mse":
-        low, high = channel_ranges(statistics, name, calibrator)
-        return fitting_fix_point(float(low.min()), float(high.max()))
-    if statistics.histogram is None:
-        raise QuantisationError(f"tensor {name}: calibrator mse needs histograms; calibrate with histograms=True")
-    start = fitting_fix_point(float(min(statistics.low.min(), 0.0)), float(max(statistics.high.max(), 0.0)))
-    return least_error_fix_point(statistics.histogram.centres(), statistics.histogram.counts, start)
-
-
-class _Groups:
-    """Tensors that must share one fix point."""
-
-    def __init__(self) -> None:
-        self.parent: dict[str, str] = {}
-
-    def root(self, tensor: str) -> str:
-        while self.parent.setdefault(tensor, tensor) != tensor:
-            tensor = self.parent[tensor]
-        return tensor
-
-    def join(self, a: str, b: str) -> None:
-        self.parent[self.root(a)] = self.root(b)
-
-
-def fix_points(region: Region, statistics: Statistics, calibrator: str) -> dict[str, int]:
-    """Fix point of every tensor of the region."""
-    groups = _Groups()
-    for node in region.nodes:
-        if operator.get(node).moves_bytes:
-            for tensor in activation_inputs(node, region.graph):
-                groups.join(tensor, node.outputs[0])
-    owners = [(t, region.readers[t][0].name) for t in region.entries]
-    owners += [(n.outputs[0], n.name) for n in region.nodes]
-    own: dict[str, int] = {}
-    for tensor, owner in owners:
-        known = statistics.tensors.get(tensor)
-        if known is None:
-            raise QuantisationError(
-                f"node {owner}: no calibration statistics of tensor {tensor}; calibrate this same graph again"
-            )
-        root = groups.root(tensor)
-        own[root] = min(own.get(root, FIX_POINT_MAX), tensor_fix_point(known, tensor, calibrator))
-    changed = True
-    while changed:  # operands of an addition may differ by at most 2^14, else one of them has no multiplier 2^k
-        changed = False
-        for node in region.nodes:
-            if node.op not in ("Add", "Sub"):
-                continue
-            a, b = (groups.root(t) for t in activation_inputs(node, region.graph))
-            for fine, coarse in ((a, b), (b, a)):
-                if own[fine] > own[coarse] + LEFT_SHIFT_MAX:
-                    own[fine], changed = own[coarse] + LEFT_SHIFT_MAX, True
-    return {tensor: own[groups.root(tensor)] for tensor, _ in owners}
+SLOPE_BITS = 8  # of SLOPE_UNIT
 
 
 def pwl_factors(exponent: int, activation: Activation, channels: int, name: str) -> tuple[np.ndarray, np.ndarray, int]:
     """Mp, Mn and S for a factor 2^exponent: plain M = 2^k; a slope s is round_half_up(256*s)/256, with M = 256*2^k and S + 8."""
     slope = slopes(activation, channels)
     plain = bool(np.isin(slope, (0.0, 1.0)).all())
+    most = left_shift_max(activation, channels, name)
     try:
-        k, shift = power_of_two_factor(exponent, LEFT_SHIFT_MAX if plain else LEFT_SHIFT_MAX - SLOPE_BITS)
-        if plain:
-            positive = np.full(channels, 1 << k)
-            return positive, np.where(slope == 0.0, 0, positive), shift
-        negative = round_half_up(slope * SLOPE_UNIT) * (1 << k)
-        if np.abs(negative).max() > 32767 or shift + SLOPE_BITS > SHIFT_MAX:
-            raise ValueError(f"slope {np.abs(slope).max():g} does not fit")
-        return np.full(channels, SLOPE_UNIT << k), negative.astype(np.int64), shift + SLOPE_BITS
+        k, shift = power_of_two_factor(exponent, most)
     except ValueError as problem:
         raise QuantisationError(f"node {name}: {problem}; quantise with mode fine") from None
+    if plain:
+        positive = np.full(channels, 1 << k)
+        return positive, np.where(slope == 0.0, 0, positive), shift
+    negative = round_half_up(slope * SLOPE_UNIT) * (1 << k)
+    return np.full(channels, SLOPE_UNIT << k), negative.astype(np.int64), shift + SLOPE_BITS
 
 
-def output_stage(node: Node, unit: int, fix: int, channels: int, largest_pre: float) -> OutputStage:
-    """Stage behind an accumulator in units of 2^-unit, output in units of 2^-fix."""
+def within_reach(exponent: int, most: int, least: int = -SHIFT_MAX) -> int:
+    """The exponent of a factor between `least` and `most`, where it leaves them only because fix points end.
+
+    Below: an accumulator (32 bits) times 2^-39 or less, slope included, rounds to 0 whatever the factor. Above: the output has the least fix point
+    there is, and one step of the accumulator is already beyond all values that calibration takes (`fix_points` lowers every other output).
+    """
+    return min(max(exponent, least), most)
+
+
+def output_stage(node: Node, unit: int, fix: int, channels: int, pre: float) -> OutputStage:
+    """Stage behind an accumulator in units of 2^-unit, output in units of 2^-fix; `pre` is the largest pre-activation of a curve.
+
+    A pre-activation that leaves 16 bits within 2 steps of its accumulator has no fraction bits that could be lowered: it saturates.
+    """
     zero = np.zeros(channels, np.int8)
     if is_curve(node.activation):
-        bits = choose_fraction_bits(largest_pre)
-        factors = []
-        for exponent in (bits - unit, fix - bits):
-            try:
-                k, shift = power_of_two_factor(exponent)
-            except ValueError as problem:
-                raise QuantisationError(f"node {node.name}: {problem}; quantise with mode fine") from None
-            factors.append((np.full(channels, 1 << k, np.int16), np.full(channels, shift, np.int8)))
-        (m1, s1), (m2, s2) = factors
+        bits = table_fraction_bits(pre, unit)
+        k1, shift1 = power_of_two_factor(within_reach(bits - unit, LEFT_SHIFT_MAX))
+        k2, shift2 = power_of_two_factor(fix - bits)
         low, high = CURVES[node.activation.kind].tails(bits)
-        table = build_table(curve_function(node.activation), bits)
         return OutputStage(
             "table",
-            s1,
+            np.full(channels, shift1, np.int8),
             zero,
-            m_pos=m1,
-            m_neg=m2,
-            shift2=s2,
-            table=table,
+            m_pos=np.full(channels, 1 << k1, np.int16),
+            m_neg=np.full(channels, 1 << k2, np.int16),
+            shift2=np.full(channels, shift2, np.int8),
+            table=build_table(curve_function(node.activation), bits),
             fraction_bits=bits,
             tail_low=low,
             tail_high=high,
         )
-    positive, negative, shift = pwl_factors(fix - unit, node.activation, channels, node.name)
+    exponent = within_reach(fix - unit, left_shift_max(node.activation, channels, node.name), SLOPE_BITS - SHIFT_MAX)
+    positive, negative, shift = pwl_factors(exponent, node.activation, channels, node.name)
     lo, hi = stages.output_limits(node.activation, np.full(channels, 2.0**-fix), np.zeros(channels))
     return OutputStage(
         "pwl",
@@ -184,17 +120,13 @@ def convolution(
     graph: Graph,
     fix_in: int,
     fix_out: int,
-    largest_pre: float,
+    pre: float,
     algorithms: layers.Algorithms = layers.NO_ALGORITHMS,
 ) -> ConvParams:
     """Weights under one fix point (least squared error), int8 bias with its own."""
     weight, bias = layers.convolution_weight(node, graph)
-    start = fitting_fix_point(0.0, float(np.abs(weight).max(initial=0.0)))
-    fix_weight = least_error_fix_point(weight, np.ones(1), start, lowest=-127)
-    # The accumulator's unit must be within reach of the output's: M = 2^k, k <= 14 (6 with a slope).
-    fix_weight = max(fix_weight, fix_out - fix_in - (LEFT_SHIFT_MAX - SLOPE_BITS))
-    fix_bias = fitting_fix_point(float(bias.min(initial=0.0)), float(bias.max(initial=0.0)))
-    fix_weight = min(fix_weight, fix_bias + 20 - fix_in)  # the shifted bias stays below 2^28
+    fix_weight, fix_bias = weight_fix_points(weight, bias)
+    fix_weight = limited_weight_fix_point(fix_weight, fix_bias, fix_in)
     weight_q = np.clip(round_half_up(weight * 2.0**fix_weight), -127, 127).astype(np.int8)
     if algorithms.weight_rounding is not None:
         ones = np.ones((len(bias), weight.shape[3]))
@@ -207,12 +139,12 @@ def convolution(
     fix_bias = min(fix_bias, unit)
     bias_q = np.clip(round_half_up(bias * 2.0**fix_bias), -128, 127).astype(np.int64) << (unit - fix_bias)
     layers.check_overflow(node, weight_q, bias_q)
-    stage = output_stage(node, unit, fix_out, len(bias), largest_pre)
+    stage = output_stage(node, unit, fix_out, len(bias), pre)
     channels = graph.tensors[node.inputs[0]].shape[1]
     return ConvParams(weight_q, bias_q.astype(np.int32), np.zeros(channels, np.int8), stage)
 
 
-def two_operands(node: Node, fix_a: int, fix_b: int, fix_out: int, channels: int, largest_pre: float) -> EltwiseParams:
+def two_operands(node: Node, fix_a: int, fix_b: int, fix_out: int, channels: int, pre: float) -> EltwiseParams:
     """Add, Sub, Mul: operands brought to the finer of the two fix points by 2^k, then one stage."""
     zero8, zero32 = np.zeros(channels, np.int8), np.zeros(channels, np.int32)
     if node.op == "Mul":
@@ -222,25 +154,19 @@ def two_operands(node: Node, fix_a: int, fix_b: int, fix_out: int, channels: int
         k_a, k_b = unit - fix_a, unit - fix_b
     m_a = np.full(channels, 1 << k_a, np.int16)
     m_b = np.zeros(channels, np.int16) if k_b is None else np.full(channels, 1 << k_b, np.int16)
-    return EltwiseParams(m_a, m_b, zero8, zero8, zero32, output_stage(node, unit, fix_out, channels, largest_pre))
+    return EltwiseParams(m_a, m_b, zero8, zero8, zero32, output_stage(node, unit, fix_out, channels, pre))
 
 
-def affine(node: Node, fix_in: int, fix_out: int, largest_pre: float) -> EltwiseParams:
+def affine(node: Node, fix_in: int, fix_out: int, pre: float) -> EltwiseParams:
     """Multipliers per channel are not powers of two (they are the operator's own); the unit behind them is."""
-    scale, bias = (np.asarray(node.attrs[k], np.float64) for k in ("scale", "bias"))
+    scale, bias = layers.affine_parameters(node)
     channels = len(scale)
-    shift = int(factor_shift(scale[:, None], stages.DIFFERENCE_SHIFT_MAX - FIX_POINT_MAX)[0])
-    exponent = int(np.frexp(np.abs(bias).max(initial=0.0))[1])
-    shift = min(shift, 30 - exponent - fix_in)
-    if shift < 0:
-        raise QuantisationError(
-            f"node {node.name}: scale or bias is too large for fix point {fix_in}; quantise with mode fine"
-        )
+    shift = affine_shift(scale, bias, fix_in)
     unit = fix_in + shift
     m = multiplier(scale, np.full(channels, shift))
     addend = round_half_up(bias * 2.0**unit).astype(np.int32)
     zero8 = np.zeros(channels, np.int8)
-    stage = output_stage(node, unit, fix_out, channels, largest_pre)
+    stage = output_stage(node, unit, fix_out, channels, pre)
     return EltwiseParams(m, np.zeros(channels, np.int16), zero8, zero8, addend, stage)
 
 
@@ -250,10 +176,7 @@ def average_pool(node: Node, graph: Graph, fix_in: int, fix_out: int) -> Average
     valid, divisor = window_counts(node, h, w)
     factors = {int(n): 2.0 ** (fix_out - fix_in) / int(divisor[valid == n][0]) for n in np.unique(valid)}
     shift = int(factor_shift(np.array(list(factors.values()))[:, None])[0])
-    if shift < 0:
-        raise QuantisationError(
-            f"node {node.name}: fix points {fix_in} and {fix_out} are too far apart; quantise with mode fine"
-        )
+    assert shift >= 0, f"node {node.name}: fix points {fix_in} and {fix_out}"  # see fix_points
     single = len({int(d) for d in np.unique(divisor)}) == 1 and len(factors) == 1
     rows = 1 if single else int(np.prod(node.attrs["kernel_shape"]))
     table = np.zeros((rows, channels), np.int16)
@@ -293,20 +216,13 @@ def _layer(
     inputs = [fixes[t] for t in activation_inputs(node, graph)]
     output = node.outputs[0]
     out, channels = fixes[output], graph.tensors[output].shape[1]
-    largest_pre = 0.0
-    if is_curve(node.activation):
-        before = statistics.tensors.get(pre_activation(output))
-        if before is None:
-            raise QuantisationError(
-                f"node {node.name}: the pre-activation was not observed; calibrate this same graph again"
-            )
-        largest_pre = largest_pre_activation(before, node.activation)
+    pre = largest_pre(node, statistics)
     if node.op in CONVOLUTIONS:
-        return convolution(node, graph, inputs[0], out, largest_pre, algorithms)
+        return convolution(node, graph, inputs[0], out, pre, algorithms)
     if node.op in ("Add", "Sub", "Mul"):
-        return two_operands(node, inputs[0], inputs[1], out, channels, largest_pre)
+        return two_operands(node, inputs[0], inputs[1], out, channels, pre)
     if node.op == "Affine":
-        return affine(node, inputs[0], out, largest_pre)
+        return affine(node, inputs[0], out, pre)
     if node.op == "AveragePool":
         return average_pool(node, graph, inputs[0], out)
     quants = [qgraph.quant[t] for t in activation_inputs(node, graph)]

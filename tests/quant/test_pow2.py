@@ -7,7 +7,7 @@ from networks import Builder, calibrated, images, small_network, sqnr
 from npuforge.compile.ir.errors import QuantisationError
 from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import ConvParams, EltwiseParams
-from npuforge.quant import pow2
+from npuforge.quant import fix_points, pow2
 from npuforge.quant.executor import IntegerExecutor, ReferenceExecutor
 from npuforge.quant.quantize import quantize
 
@@ -28,7 +28,7 @@ def test_every_tensor_has_one_fix_point_and_zero_point_zero() -> None:
 def test_concat_inputs_share_a_fix_point_that_holds_both() -> None:
     graph = small_network()
     statistics = calibrated(graph, images(graph, 2))
-    fixes = pow2.fix_points(pow2.Region.of(graph), statistics, "minmax")
+    fixes = fix_points.fix_points(fix_points.Region.of(graph), statistics, "minmax")
     joined = ("deep", "up", "residual", "down", "joined")
     assert len({fixes[t] for t in joined}) == 1
     largest = max(float(np.abs(statistics.tensors[t].high).max()) for t in ("deep", "residual"))
@@ -93,7 +93,7 @@ def test_network_is_close_to_float(calibrator: str) -> None:
 
 
 def test_fitting_fix_point() -> None:
-    assert pow2.fitting_fix_point(-1.0, 0.99) == 7  # -128, 126.7
-    assert pow2.fitting_fix_point(-1.0, 1.0) == 6
-    assert pow2.fitting_fix_point(-300.0, 100.0) == -2
-    assert pow2.fitting_fix_point(0.0, 0.0) == pow2.FIX_POINT_MAX
+    assert fix_points.fitting_fix_point(-1.0, 0.99) == 7  # -128, 126.7
+    assert fix_points.fitting_fix_point(-1.0, 1.0) == 6
+    assert fix_points.fitting_fix_point(-300.0, 100.0) == -2
+    assert fix_points.fitting_fix_point(0.0, 0.0) == fix_points.FIX_POINT_MAX
