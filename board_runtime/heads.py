@@ -43,6 +43,10 @@ class Head:
         head = record.head
         if head.kind == "none":
             raise InputError("the preprocessing record declares no detection head (head.kind is none)")
+        if head.kind == "auto":
+            raise InputError(
+                "the preprocessing record leaves the head to be recognised (head.kind auto): use the record of a build, or declare the kind"
+            )
         self.record = record
         self.settings = settings or Settings()
         given = self.settings
@@ -51,6 +55,11 @@ class Head:
         self._decoder = _native.heads.Decoder(
             head.kind, json.dumps(head.options), int(record.width), int(record.height)
         )
+
+    @property
+    def oriented(self) -> bool:
+        """Boxes are oriented: the four keypoints of a row are the box's corners, in order around it; x1 … y2 enclose them."""
+        return bool(self._decoder.oriented)
 
     def candidates(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Everything above the score threshold before NMS, in network input pixels."""
@@ -74,11 +83,15 @@ def _named(outputs: Mapping[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
 
 
 def nms(
-    detections: np.ndarray, nms_threshold: float, max_candidates: int = 3000, max_detections: int = 100
+    detections: np.ndarray,
+    nms_threshold: float,
+    max_candidates: int = 3000,
+    max_detections: int = 100,
+    oriented: bool = False,
 ) -> np.ndarray:
-    """Class-aware greedy NMS of rows [x1, y1, x2, y2, score, class, ...], best first."""
+    """Class-aware greedy NMS of rows [x1, y1, x2, y2, score, class, ...], best first. `oriented`: overlap of the corners, values 6..13."""
     return _native.heads.select(
-        np.ascontiguousarray(detections, dtype=np.float32), nms_threshold, max_candidates, max_detections
+        np.ascontiguousarray(detections, dtype=np.float32), nms_threshold, max_candidates, max_detections, oriented
     )
 
 

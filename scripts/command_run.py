@@ -20,14 +20,14 @@ from npuforge.scripts.common import check_folder, check_target, print_json, prog
 from npuforge.scripts.draw import class_name, draw_detections, save_image
 
 
-def detection_rows(detections: np.ndarray, class_names: list[str]) -> list[dict[str, Any]]:
-    """Plain rows for JSON and for the terminal."""
+def detection_rows(detections: np.ndarray, class_names: list[str], oriented: bool = False) -> list[dict[str, Any]]:
+    """Plain rows for JSON and for the terminal; of oriented boxes the corners, in order around the box."""
     return [
         {
             "class": class_name(int(row[5]), class_names),
             "score": round(float(row[4]), 4),
             "box": [round(float(v), 1) for v in row[:4]],
-            "keypoints": [round(float(v), 1) for v in row[6:]],
+            ("corners" if oriented else "keypoints"): [round(float(v), 1) for v in row[6:]],
         }
         for row in detections
     ]
@@ -95,9 +95,11 @@ def register(app: typer.Typer) -> None:
                     results[path.name] = {name: list(value.shape) for name, value in outputs.items()}
                 else:
                     found = head.detect(outputs, prepared.geometry)
-                    results[path.name] = detection_rows(found, record.class_names)
+                    results[path.name] = detection_rows(found, record.class_names, head.oriented)
                     if draw is not None:
-                        pictures[path.name] = draw_detections(prepared.picture, found, record.class_names)
+                        pictures[path.name] = draw_detections(
+                            prepared.picture, found, record.class_names, oriented=head.oriented
+                        )
                 show("run", number, len(files))
         if draw is not None:
             with staging(draw, "--draw") as folder:
@@ -115,4 +117,5 @@ def register(app: typer.Typer) -> None:
                 continue
             print(f"{name}: {len(rows)} detections")
             for row in rows:
-                print(f"  {row['score']:.3f} {row['class']:<20} {row['box']}")
+                place = row.get("corners") or row["box"]
+                print(f"  {row['score']:.3f} {row['class']:<20} {place}")

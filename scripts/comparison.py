@@ -182,6 +182,7 @@ def _detect(
     number: int,
 ) -> None:
     shown, scoring = heads
+    data.oriented = shown.oriented
     found = {column: shown.detect(values, image.geometry) for column, values in outputs.items()}
     for column, values in outputs.items():
         scored[column].append(scoring.detect(values, image.geometry))

@@ -35,8 +35,12 @@ def draw_detections(
     *,
     truth: np.ndarray | None = None,
     scores: bool = True,
+    oriented: bool = False,
 ) -> np.ndarray:
-    """A copy of the BGR image with rows [x1, y1, x2, y2, score, class, keypoints ...] on it, the best on top; `truth` boxes in thin white."""
+    """A copy of the BGR image with rows [x1, y1, x2, y2, score, class, keypoints ...] on it, the best on top; `truth` boxes in thin white.
+
+    `oriented`: the four keypoints are the box's corners.
+    """
     canvas = np.ascontiguousarray(image).copy()
     scale = max(canvas.shape[:2]) / 640
     line = max(1, round(2 * scale))
@@ -45,7 +49,7 @@ def draw_detections(
         cv2.rectangle(canvas, (x1, y1), (x2, y2), (0, 0, 0), line + 2)
         cv2.rectangle(canvas, (x1, y1), (x2, y2), (255, 255, 255), max(1, line // 2))
     for row in sorted(detections, key=lambda r: float(r[4])):
-        _draw_one(canvas, row, class_names, line, scale, scores)
+        _draw_one(canvas, row, class_names, line, scale, scores, oriented)
     return canvas
 
 
@@ -66,12 +70,23 @@ def save_image(path: str | Path, image: np.ndarray) -> None:
 
 
 def _draw_one(
-    canvas: np.ndarray, row: np.ndarray, class_names: Sequence[str], line: int, scale: float, scores: bool
+    canvas: np.ndarray,
+    row: np.ndarray,
+    class_names: Sequence[str],
+    line: int,
+    scale: float,
+    scores: bool,
+    oriented: bool,
 ) -> None:
     label = int(row[5])
     colour = class_colour(label)
     x1, y1, x2, y2 = (round(float(v)) for v in row[:4])
-    cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, line)
+    if oriented:
+        corners = np.round(row[6:14].reshape(4, 2)).astype(np.int32)
+        cv2.polylines(canvas, [corners], True, colour, line, cv2.LINE_AA)
+        x1, y1 = (int(v) for v in corners[np.argmin(corners[:, 1])])
+    else:
+        cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, line)
     text = class_name(label, class_names) + (f" {row[4]:.2f}" if scores else "")
     size = max(0.35, 0.45 * scale)
     weight = max(1, round(scale))
@@ -84,7 +99,7 @@ def _draw_one(
     cv2.putText(
         canvas, text, (left, top + height + base // 2), cv2.FONT_HERSHEY_SIMPLEX, size, ink, weight, cv2.LINE_AA
     )
-    for x, y in row[6:].reshape(-1, 2):
+    for x, y in row[14 if oriented else 6 :].reshape(-1, 2):
         centre = (round(float(x)), round(float(y)))
         cv2.circle(canvas, centre, max(2, round(3 * scale)), (255, 255, 255), cv2.FILLED, cv2.LINE_AA)
         cv2.circle(canvas, centre, max(1, round(2 * scale)), colour, cv2.FILLED, cv2.LINE_AA)

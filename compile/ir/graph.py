@@ -78,6 +78,7 @@ class Graph:
         default_factory=dict
     )  # "NHWC" where the ONNX input is; shapes here stay N, C, H, W
     partitions: list[Partition] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)  # what the exporter wrote into the file (class names, task)
 
     def producer(self, tensor: str) -> Node | None:
         """The node that writes `tensor`, None for graph inputs and constants."""

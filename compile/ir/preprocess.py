@@ -10,7 +10,7 @@ from typing import Any
 class HeadSpec:
     """How the network's output tensors become detections.
 
-    kind: `none`, `yolox`, `darknet`, `fastestdet`, `nanodet`, `yunet`, `ultraface`, `blazeface`, `yolodecode`.
+    kind: one of docs/heads.md; `none`: output tensors only; `auto`: to be recognised from the network's outputs at compile.
     options: what the kind needs (strides, anchors, outputs by name, ...), documented with each decoder.
     """
 

@@ -24,13 +24,41 @@ CHOICES = {
 }
 # Head kinds and the options each understands (documented in docs/heads.md, read by board_runtime/src/heads/options.cpp; a test compares).
 HEAD_OPTIONS: dict[str, tuple[str, ...]] = {
+    "auto": (),
     "none": (),
     "blazeface": ("outputs", "strides", "anchors_per_cell"),
-    "darknet": ("outputs", "strides", "anchors", "scale_x_y", "multi_label"),
+    "boxes": ("outputs", "activation", "background", "box_format", "relative", "multi_label"),
+    "centernet": ("outputs", "strides", "activation"),
+    "darknet": ("outputs", "strides", "anchors", "scale_x_y", "activation", "multi_label"),
+    "db_text": ("outputs", "map_threshold", "unclip_ratio", "smallest_side"),
+    "detections": ("outputs", "columns", "box_format", "relative"),
     "fastestdet": ("outputs", "objectness_power", "class_power", "multi_label"),
-    "nanodet": ("outputs", "strides", "multi_label"),
+    "nanodet": ("outputs", "strides", "cell_offset", "multi_label"),
+    "nanodet_plus": ("outputs", "strides", "bins", "cell_offset", "multi_label"),
+    "picodet": ("outputs", "strides", "cell_offset", "multi_label"),
+    "retinaface": ("outputs", "strides", "min_boxes", "center_variance", "size_variance", "activation"),
+    "scrfd": ("outputs", "strides", "anchors_per_cell"),
+    "ssd": (
+        "outputs",
+        "strides",
+        "anchors",
+        "min_boxes",
+        "max_boxes",
+        "aspect_ratios",
+        "center_variance",
+        "size_variance",
+        "activation",
+        "background",
+        "multi_label",
+    ),
     "ultraface": ("outputs", "strides", "min_boxes", "center_variance", "size_variance", "decoded"),
+    "yolo_fastest_v2": ("outputs", "strides", "anchors", "multi_label"),
+    "yolo_rows": ("outputs", "objectness", "angle", "box_format", "relative", "multi_label"),
     "yolodecode": ("outputs",),
+    "yolov2": ("outputs", "strides", "anchors", "multi_label"),
+    "yolov5": ("outputs", "strides", "anchors", "scale_x_y", "activation", "multi_label"),
+    "yolov8": ("outputs", "strides", "bins", "activation", "multi_label"),
+    "yolov8_obb": ("outputs", "strides", "bins", "activation", "multi_label"),
     "yolox": ("outputs", "strides", "multi_label"),
     "yunet": ("outputs", "strides"),
 }
@@ -60,9 +88,9 @@ def load_preprocess(source: str | Path) -> Preprocess:
 
 
 def parse_preprocess(data: Any, where: str = "preprocessing") -> Preprocess:
-    """A record from plain YAML or JSON data. `width` and `height` may be 0 (taken from the network's input)."""
+    """A record from plain YAML or JSON data. `width` and `height` may be 0 (taken from the network's input); without `head` its kind is `auto`."""
     _check_keys(data, where, tuple(f.name for f in fields(Preprocess)))
-    head = _parse_head(data.get("head", {}), f"{where}: head")
+    head = _parse_head(data.get("head", {"kind": "auto"}), f"{where}: head")
     record = Preprocess(head=head)
     for key in ("width", "height"):
         if key in data:

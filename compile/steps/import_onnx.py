@@ -57,6 +57,7 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     simplified, trouble = _simplify(model)
     name = Path(source).stem if not isinstance(source, onnx.ModelProto) else (source.graph.name or "model")
     graph = _to_graph(simplified, name)
+    graph.metadata = {p.key: p.value for p in model.metadata_props}
     upgrade(graph)
     propagate(graph)
     trouble += remove_pairs(graph)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from npuforge.compile.context import Context
 from npuforge.compile.ir.errors import InputError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph
-from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
+from npuforge.compile.steps.recognise_head import recognise
 
 LARGEST_SIDE = 16384  # as for `width` and `height` of the record
 
@@ -41,7 +42,7 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         raise wrong(f"input {name} is {width}x{height}, expected at most {LARGEST_SIDE} a side; give a smaller --shape")
     notices = []
     if record is None:
-        record = Preprocess(width, height, std=[255.0] * 3, layout=layout)
+        record = Preprocess(width, height, std=[255.0] * 3, layout=layout, head=HeadSpec("auto"))
         notices.append(
             f"no --preprocess given: assuming {width}x{height}, RGB, pixel/255, stretched; results are wrong if the model was trained otherwise"
         )
@@ -53,7 +54,23 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         )
     if shape[1] != len(record.mean):
         raise InputError(f"input {name} has {shape[1]} channels, preprocessing gives {len(record.mean)}")
+    if record.head.kind == "auto":
+        record, notice = _with_head(graph, record)
+        notices.append(notice)
     return record, notices
+
+
+def _with_head(graph: Graph, record: Preprocess) -> tuple[Preprocess, str]:
+    """The record with the head that the network's outputs show, or none; and a line for the user."""
+    found = recognise(graph)
+    if found.head is None:
+        what = f": {found.hint}" if found.hint else "; declare one with head.kind in --preprocess (docs/heads.md)"
+        return replace(record, head=HeadSpec()), f"no detection head recognised, outputs stay tensors{what}"
+    names = record.class_names or list(found.class_names)
+    notice = (
+        f"detection head recognised: {found.head.kind}; another one: head.kind in --preprocess (`none` for tensors)"
+    )
+    return replace(record, head=found.head, class_names=names), notice
 
 
 def run(graph: Graph, ctx: Context) -> Graph:

@@ -175,6 +175,7 @@ class ReportData:
     command: str = ""
     calibration: str = ""  # "min-max, 64 images"
     class_names: list[str] = field(default_factory=list)
+    oriented: bool = False  # the keypoints of a detection are its box's corners
     layers: list[Layer] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
     performance: Performance | None = None

@@ -188,7 +188,7 @@ def _picture(image: ImageComparison, data: ReportData) -> dict[str, Any]:
     for column, title in COLUMNS:
         rows = image.detections.get(column)
         if rows is not None:
-            canvas = draw_detections(image.image, rows, data.class_names, truth=image.truth)
+            canvas = draw_detections(image.image, rows, data.class_names, truth=image.truth, oriented=data.oriented)
             drawn.append({"title": title, "uri": _data_uri(canvas), "count": len(rows)})
     return {"name": image.name, "drawn": drawn, "tables": _tables(image, data)}
 

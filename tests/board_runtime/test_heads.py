@@ -4,53 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from head_formulas import RNG, Arrays, compare, corners, grid, head, normal, rows, sigmoid
 
-from npuforge.board_runtime.heads import Head, Settings
+from npuforge.board_runtime.heads import Head
 from npuforge.compile.ir.errors import InputError, UsageError
-from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 from npuforge.compile.ir.preprocess_io import load_preprocess, parse_preprocess
-
-RNG = np.random.default_rng(20240611)
-Arrays = dict[str, np.ndarray]
-
-
-def sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-def grid(height: int, width: int) -> np.ndarray:
-    """[cells, 2] of x, y in row-major order."""
-    y, x = np.mgrid[:height, :width]
-    return np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float64)
-
-
-def corners(centre: np.ndarray, size: np.ndarray) -> np.ndarray:
-    return np.concatenate([centre - size / 2, centre + size / 2], axis=1)
-
-
-def rows(boxes: np.ndarray, scores: np.ndarray, threshold: float, keypoints: np.ndarray | None = None) -> np.ndarray:
-    """Multi-label rows in the order of cells, then classes."""
-    cell, label = np.nonzero(scores > threshold)
-    parts = [boxes[cell], scores[cell, label][:, None], label[:, None].astype(np.float64)]
-    if keypoints is not None:
-        parts.append(keypoints[cell])
-    return np.concatenate(parts, axis=1)
-
-
-def head(kind: str, width: int, height: int, options: dict[str, Any], **settings: Any) -> Head:
-    record = Preprocess(width=width, height=height, head=HeadSpec(kind=kind, options=options))
-    return Head(record, Settings(**settings))
-
-
-def compare(found: np.ndarray, expected: np.ndarray) -> None:
-    assert len(expected) > 5, "the case must produce detections"
-    assert found.dtype == np.float32
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-3)
-
-
-def normal(*shape: int, scale: float = 1.0) -> np.ndarray:
-    return (RNG.standard_normal(shape) * scale).astype(np.float32)
 
 
 def test_yolox() -> None:
@@ -246,7 +204,7 @@ def test_option_tables_of_python_and_cpp_agree() -> None:
     from npuforge.board_runtime import _native
     from npuforge.compile.ir.preprocess_io import HEAD_OPTIONS, preset_names
 
-    assert sorted(HEAD_OPTIONS) == sorted([*_native.heads.kinds(), "none"])
+    assert sorted(HEAD_OPTIONS) == sorted([*_native.heads.kinds(), "none", "auto"])
     for kind in _native.heads.kinds():
         assert set(HEAD_OPTIONS[kind]) == set(_native.heads.option_names(kind))
     for name in preset_names():

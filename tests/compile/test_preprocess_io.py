@@ -56,7 +56,7 @@ def test_one_number_stands_for_three_channels() -> None:
         ("mean: [1, 2, .nan]", r"mean: expected a number"),
         ("std: [1, 0, 1]", r"std must be positive"),
         ("class_names: [cat, no]", r"class_names must be a list of names"),
-        ("head: {kind: yolo}", r"head: kind: 'yolo' is not legal, expected one of none, blazeface"),
+        ("head: {kind: yolo}", r"head: kind: 'yolo' is not legal, expected one of auto, none, blazeface"),
         ("head: {kid: yolox}", r"head: unknown key `kid`"),
         (
             "head: {kind: yolox, options: {anchors: []}}",

@@ -55,3 +55,14 @@ def test_saving(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError, match="cannot be written"):
         save_image(tmp_path / "file" / "a.png", grey())
+
+
+def test_oriented_boxes_are_drawn_along_their_corners() -> None:
+    """A square on its tip: its corners are painted, the corners of the enclosing box are not, and no keypoint dots are."""
+    corners = [50, 20, 80, 50, 50, 80, 20, 50]
+    row = np.array([[20, 20, 80, 80, 0.9, 0, *corners]], dtype=np.float32)
+    drawn = draw_detections(grey(), row, oriented=True)
+    for x, y in np.reshape(corners, (4, 2))[1:]:
+        assert (drawn[y, x] != grey()[y, x]).any()
+    assert (drawn[78:82, 18:22] == grey()[78:82, 18:22]).all()
+    assert (drawn[65, 65] != grey()[65, 65]).any()  # on the edge between two corners

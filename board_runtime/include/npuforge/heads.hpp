@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,24 +33,49 @@ struct Detection {
     float score = 0;
     std::int32_t label = 0;
     std::int32_t keypoint_count = 0;
-    std::array<float, 2 * kMaxKeypoints> keypoints{};  ///< x, y alternating
+    std::array<float, 2 * kMaxKeypoints> keypoints{};  ///< x, y alternating; of an oriented box: its four corners
 };
 
-/// What a kind needs to know. Fields that a kind does not use keep their default. Empty lists mean: the kind's default.
+/// What the head still has to apply to the network's scores.
+enum class Activation { kNone, kSigmoid, kSoftmax };
+
+/// How four numbers say a box: x1 y1 x2 y2; y1 x1 y2 x2; centre and size; top left corner and size.
+enum class BoxFormat { kCorners, kCornersYx, kCenter, kTopLeft };
+
+/// Where the scores hold the class that means "nothing".
+enum class Background { kNone, kFirst, kLast };
+
+/// What a kind needs to know. Fields that a kind does not use keep their default; an empty list or optional means: the
+/// kind's default.
 struct Options {
     std::map<std::string, std::vector<std::string>>
         outputs;  ///< role -> tensor names; a missing role takes tensors by position
     std::vector<int> strides;
-    std::vector<std::vector<std::array<float, 2>>> anchors;  ///< darknet: width and height in input pixels, per map
-    std::vector<float> scale_x_y;                            ///< darknet: per map, 1 where empty
-    std::vector<std::vector<float>> min_boxes;               ///< ultraface: prior sizes in input pixels, per stride
-    std::vector<int> anchors_per_cell;                       ///< blazeface
-    float objectness_power = 0.6F;                           ///< fastestdet
-    float class_power = 0.4F;                                ///< fastestdet
-    float center_variance = 0.1F;                            ///< ultraface
-    float size_variance = 0.2F;                              ///< ultraface
-    bool decoded = false;                                    ///< ultraface: boxes are already relative corners
-    bool multi_label = true;  ///< every class of a box above the threshold, else the best one only
+    std::vector<std::vector<std::array<float, 2>>>
+        anchors;                                    ///< width and height per map; yolov2: in cells, else pixels
+    std::vector<float> scale_x_y;                   ///< darknet, yolov5: per map
+    std::vector<std::vector<float>> min_boxes;      ///< priors: sizes in input pixels, per stride
+    std::vector<std::vector<float>> max_boxes;      ///< ssd: one per min_box
+    std::vector<std::vector<float>> aspect_ratios;  ///< ssd: per stride, besides 1; each also as 1/ratio
+    std::vector<int> anchors_per_cell;              ///< blazeface, scrfd
+    std::vector<std::string> columns;               ///< detections: what each value of a row is
+    std::optional<Activation> activation;
+    std::optional<BoxFormat> box_format;
+    std::optional<Background> background;
+    std::optional<float> cell_offset;  ///< nanodet family: where in its cell a distance starts, in cells
+    std::optional<int> bins;           ///< values of one distance's distribution
+    float objectness_power = 0.6F;     ///< fastestdet
+    float class_power = 0.4F;          ///< fastestdet
+    float center_variance = 0.1F;      ///< priors
+    float size_variance = 0.2F;        ///< priors
+    float map_threshold = 0.3F;        ///< db_text: a pixel above it is text
+    float unclip_ratio = 1.5F;         ///< db_text: growth of a box, times area / perimeter
+    float smallest_side = 3.0F;        ///< db_text: in map pixels, before growing
+    bool decoded = false;              ///< ultraface: boxes are already relative corners
+    bool relative = false;             ///< boxes are fractions of the input
+    bool objectness = true;            ///< yolo_rows: a row is box, objectness, classes
+    bool angle = false;                ///< yolo_rows: the last value of a row is an angle in radians
+    bool multi_label = true;           ///< every class of a box above the threshold, else the best one only
 };
 
 /// The option names that `kind` understands.
@@ -65,6 +91,7 @@ struct Selection {
     float nms_threshold = 0.5F;
     std::size_t max_candidates = 3000;
     std::size_t max_detections = 100;
+    bool oriented = false;  ///< overlap of the boxes' corners (keypoints 0..3) instead of the upright boxes
 };
 
 /// How the image was put into the network's input: input pixel = image pixel * scale + pad.
@@ -81,6 +108,10 @@ class Decoder {
     /// Appends every candidate with score > threshold, in the order of cells and classes. Boxes that are not finite are
     /// dropped.
     virtual void decode(const std::vector<TensorView>& tensors, float threshold, std::vector<Detection>& out) const = 0;
+    /// Boxes are oriented: keypoints 0..3 of every detection are its corners, in order around it.
+    virtual bool oriented() const { return false; }
+    /// The network (or the decoding itself) has chosen already: no NMS.
+    virtual bool selected() const { return false; }
 };
 
 /// `kind` is one of `kinds()`. Throws ArgumentError for an unknown kind or options that do not fit together.
@@ -91,6 +122,9 @@ std::unique_ptr<Decoder> make_decoder(const std::string& kind, const Options& op
 std::vector<std::string> kinds();
 
 float intersection_over_union(const Detection& a, const Detection& b);
+
+/// Of the convex quadrilaterals given by keypoints 0..3; 0 where both are empty.
+float oriented_intersection_over_union(const Detection& a, const Detection& b);
 
 /// Keeps the best `max_candidates`, best first (equal scores: earlier first), then greedy NMS within each class, then
 /// `max_detections`. `detections` is replaced by what is kept, best first.

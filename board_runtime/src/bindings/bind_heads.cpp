@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "npuforge/device.hpp"
@@ -19,6 +20,8 @@ namespace {
 
 using FloatArray = py::array_t<float, py::array::c_style>;
 using heads::Detection;
+
+constexpr float kNever = std::numeric_limits<float>::infinity();  // an overlap that no two boxes have
 
 FloatArray to_array(const std::vector<Detection>& detections) {
     int keypoints = 0;
@@ -82,6 +85,7 @@ void bind_heads(py::module_& module) {
                                             width, height);
              }),
              py::arg("kind"), py::arg("options"), py::arg("input_width"), py::arg("input_height"))
+        .def_property_readonly("oriented", &heads::Decoder::oriented, "Keypoints 0..3 are the box's corners.")
         .def(
             "decode",
             [](const heads::Decoder& decoder, const std::vector<std::pair<std::string, FloatArray>>& tensors,
@@ -106,7 +110,8 @@ void bind_heads(py::module_& module) {
                 {
                     py::gil_scoped_release release;
                     decoder.decode(views, score_threshold, detections);
-                    heads::select(detections, {score_threshold, nms_threshold, max_candidates, max_detections});
+                    heads::select(detections, {score_threshold, decoder.selected() ? kNever : nms_threshold,
+                                               max_candidates, max_detections, decoder.oriented()});
                     if (geometry) heads::map_to_image(detections, geometry_from(*geometry), clip);
                 }
                 return to_array(detections);
@@ -117,13 +122,16 @@ void bind_heads(py::module_& module) {
             "image.");
     sub.def(
         "select",
-        [](const FloatArray& array, float nms_threshold, std::size_t max_candidates, std::size_t max_detections) {
+        [](const FloatArray& array, float nms_threshold, std::size_t max_candidates, std::size_t max_detections,
+           bool oriented) {
             std::vector<Detection> detections = from_array(array);
-            heads::select(detections, {0.0F, nms_threshold, max_candidates, max_detections});
+            if (oriented && array.shape(1) < 14)
+                throw ArgumentError("oriented detections must be [N, 6 + 8] with the four corners as keypoints");
+            heads::select(detections, {0.0F, nms_threshold, max_candidates, max_detections, oriented});
             return to_array(detections);
         },
         py::arg("detections"), py::arg("nms_threshold"), py::arg("max_candidates") = 3000,
-        py::arg("max_detections") = 100,
+        py::arg("max_detections") = 100, py::arg("oriented") = false,
         "Best first: the best max_candidates, class-aware NMS, at most max_detections.");
     sub.def(
         "map_to_image",

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "npuforge/device.hpp"
 #include "npuforge/heads.hpp"
 
 namespace npuforge::heads {
+
+constexpr float kPi = 3.14159265358979323846F;
 
 inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 
@@ -79,13 +83,91 @@ struct InputSize {
     int width, height;
 };
 
-std::unique_ptr<Decoder> make_yolox(const Options& options, InputSize size);
+/// A box turned by `angle` radians (clockwise in the image) about its centre: corners as keypoints, clockwise from the
+/// unturned box's top left; x1 .. y2 enclose them.
+Detection make_oriented(float x, float y, float width, float height, float angle, float score, int label);
+
+/// The number of rows of a tensor [.., rows, columns]; all other extents must be 1. Refuses anything else.
+std::int64_t row_count(const TensorView& tensor, const std::string& kind, std::int64_t columns);
+
+/// Fills `strides` with the kind's own where none are given.
+inline void default_strides(Options& options, std::vector<int> strides) {
+    if (options.strides.empty()) options.strides = std::move(strides);
+}
+
+/// What a score below which `sigmoid` cannot pass the threshold looks like before the sigmoid (with some slack).
+inline float logit_floor(float threshold) {
+    if (!(threshold > 0.0F)) return -std::numeric_limits<float>::infinity();
+    if (!(threshold < 1.0F)) return std::numeric_limits<float>::infinity();
+    return std::log(threshold / (1.0F - threshold)) - 1e-3F;
+}
+
+/// softmax of out.size() values, `step` apart.
+void softmax(const float* p, std::size_t step, std::vector<float>& out);
+
+/// sum(bin * softmax(p)) over `bins` values, `step` apart; one bin: the value itself.
+float expected_distance(const float* p, int bins, std::size_t step);
+
+/// One map of a head, whatever its layout: value(anchor, y, x, channel).
+class MapView {
+  public:
+    /// Accepts [1, anchors * channels, h, w], [1, h, w, anchors * channels], [1, anchors, h, w, channels] and
+    /// [1, h, w, anchors, channels]; where both could be meant, the first. Refuses anything else.
+    MapView(const TensorView& tensor, const std::string& kind, int anchors, int height, int width);
+    int channels() const { return channels_; }
+    const float* at(int anchor, int y, int x) const {
+        return data_ + static_cast<std::size_t>(anchor) * anchor_step_ + static_cast<std::size_t>(y) * y_step_ +
+               static_cast<std::size_t>(x) * x_step_;
+    }
+    std::size_t step() const { return channel_step_; }  ///< from one channel to the next
+
+  private:
+    const float* data_;
+    int channels_ = 0;
+    std::size_t anchor_step_ = 0, y_step_ = 0, x_step_ = 0, channel_step_ = 0;
+};
+
+/// Class scores [1, rows, classes] with what the head has to apply, and without the class for "nothing".
+class ClassScores {
+  public:
+    ClassScores(const Options& options, const std::string& kind, const TensorView& scores, Activation activation,
+                Background background);
+    int classes() const { return classes_; }  ///< background not counted
+    std::int64_t rows() const { return rows_; }
+    /// The scores of row `i`, class 0 first; `buffer` holds them where they had to be computed.
+    const float* row(std::int64_t i, std::vector<float>& buffer) const;
+
+  private:
+    const float* data_;
+    Activation activation_;
+    std::int64_t rows_ = 0, width_ = 0;
+    std::int64_t first_ = 0;  ///< column of class 0
+    int classes_ = 0;
+};
+
+using Factory = std::unique_ptr<Decoder> (*)(const Options&, InputSize);
+std::unique_ptr<Decoder> make_blazeface(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_boxes(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_centernet(const Options& options, InputSize size);
 std::unique_ptr<Decoder> make_darknet(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_db_text(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_detections(const Options& options, InputSize size);
 std::unique_ptr<Decoder> make_fastestdet(const Options& options, InputSize size);
 std::unique_ptr<Decoder> make_nanodet(const Options& options, InputSize size);
-std::unique_ptr<Decoder> make_yunet(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_nanodet_plus(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_picodet(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_retinaface(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_scrfd(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_ssd(const Options& options, InputSize size);
 std::unique_ptr<Decoder> make_ultraface(const Options& options, InputSize size);
-std::unique_ptr<Decoder> make_blazeface(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yolo_fastest_v2(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yolo_rows(const Options& options, InputSize size);
 std::unique_ptr<Decoder> make_yolodecode(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yolov2(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yolov5(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yolov8(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yolov8_obb(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yolox(const Options& options, InputSize size);
+std::unique_ptr<Decoder> make_yunet(const Options& options, InputSize size);
 
 }  // namespace npuforge::heads

@@ -1,4 +1,4 @@
-// Three face detectors, one class each: YuNet (5 keypoints), UltraFace (none), BlazeFace (6 keypoints).
+// Face detectors with keypoints, one class each: YuNet and SCRFD (5), BlazeFace (6). Those with priors: priors.cpp.
 #include <algorithm>
 
 #include "decoders.hpp"
@@ -57,62 +57,6 @@ class YuNet : public Decoder {
     InputSize size_;
 };
 
-/// UltraFace: scores [1, priors, 2] (background, face), boxes [1, priors, 4]: relative corners (`decoded`), or SSD
-/// offsets: centre = prior + p * center_variance * prior size, size = exp(p * size_variance) * prior size. Priors sit
-/// at (cell + 1/2) * input / map.
-class UltraFace : public Decoder {
-  public:
-    UltraFace(const Options& options, InputSize size) : options_(options), size_(size) {
-        if (options_.strides.empty()) options_.strides = {8, 16, 32, 64};
-        if (options_.min_boxes.empty()) options_.min_boxes = {{10, 16, 24}, {32, 48}, {64, 96}, {128, 192, 256}};
-        if (options_.min_boxes.size() != options_.strides.size())
-            refuse("ultraface", "needs one list of min_boxes per stride, found " +
-                                    std::to_string(options_.min_boxes.size()) + " for " +
-                                    std::to_string(options_.strides.size()) + " strides");
-        const float input_width = static_cast<float>(size.width);
-        const float input_height = static_cast<float>(size.height);
-        for (std::size_t i = 0; i < options_.strides.size(); ++i) {
-            const int stride = options_.strides[i];
-            const int width = (size.width + stride - 1) / stride;
-            const int height = (size.height + stride - 1) / stride;
-            for (int y = 0; y < height; ++y)
-                for (int x = 0; x < width; ++x)
-                    for (float side : options_.min_boxes[i])  // the authors clamp centre and size to the unit square
-                        priors_.push_back({std::min((static_cast<float>(x) + 0.5F) / static_cast<float>(width), 1.0F),
-                                           std::min((static_cast<float>(y) + 0.5F) / static_cast<float>(height), 1.0F),
-                                           std::min(side / input_width, 1.0F), std::min(side / input_height, 1.0F)});
-        }
-    }
-
-    void decode(const std::vector<TensorView>& tensors, float threshold, std::vector<Detection>& out) const override {
-        const TensorView& scores = *find_tensors(tensors, options_, "ultraface", "scores", 0, 1)[0];
-        const TensorView& boxes = *find_tensors(tensors, options_, "ultraface", "boxes", 1, 1)[0];
-        const auto count = static_cast<std::int64_t>(priors_.size());
-        expect_shape(scores, "ultraface", {1, count, 2});
-        expect_shape(boxes, "ultraface", {1, count, 4});
-        const float w = static_cast<float>(size_.width);
-        const float h = static_cast<float>(size_.height);
-        for (std::size_t i = 0; i < priors_.size(); ++i) {
-            const float score = scores.data[2 * i + 1];
-            if (!(score > threshold)) continue;
-            const float* b = boxes.data + 4 * i;
-            const auto& prior = priors_[i];
-            Box box{b[0] * w, b[1] * h, b[2] * w, b[3] * h};
-            if (!options_.decoded)
-                box = from_center((prior[0] + b[0] * options_.center_variance * prior[2]) * w,
-                                  (prior[1] + b[1] * options_.center_variance * prior[3]) * h,
-                                  std::exp(b[2] * options_.size_variance) * prior[2] * w,
-                                  std::exp(b[3] * options_.size_variance) * prior[3] * h);
-            if (is_finite(box)) out.push_back(make_detection(box, score, 0));
-        }
-    }
-
-  private:
-    Options options_;
-    InputSize size_;
-    std::vector<std::array<float, 4>> priors_;  ///< centre and size, relative to the input
-};
-
 /// BlazeFace: per stride scores [1, anchors, 1] (raw, clipped to +-100 before the sigmoid) and regressors [1, anchors,
 /// 16]: centre offset, size and six keypoint offsets in input pixels from the anchor, the middle of its cell.
 class BlazeFace : public Decoder {
@@ -166,13 +110,72 @@ class BlazeFace : public Decoder {
     InputSize size_;
 };
 
+/// SCRFD: per stride scores [cells * anchors, 1] (sigmoid), distances [.., 4] and keypoints [.., 10] in strides from
+/// the anchor, the cell's top left corner: left = x - p * stride, right = x + p * stride, keypoint = x + p * stride.
+class Scrfd : public Decoder {
+  public:
+    Scrfd(const Options& options, InputSize size) : options_(options), size_(size) {
+        default_strides(options_, {8, 16, 32});
+        if (options_.anchors_per_cell.empty()) options_.anchors_per_cell.assign(options_.strides.size(), 2);
+        if (options_.anchors_per_cell.size() != options_.strides.size())
+            refuse("scrfd", "needs one anchors_per_cell per stride, found " +
+                                std::to_string(options_.anchors_per_cell.size()) + " for " +
+                                std::to_string(options_.strides.size()) + " strides");
+        for (int count : options_.anchors_per_cell)
+            if (count <= 0) refuse("scrfd", "anchors_per_cell must be positive");
+    }
+
+    void decode(const std::vector<TensorView>& tensors, float threshold, std::vector<Detection>& out) const override {
+        const std::size_t n = options_.strides.size();
+        const auto scores = find_tensors(tensors, options_, "scrfd", "scores", 0, n);
+        const auto boxes = find_tensors(tensors, options_, "scrfd", "distances", n, n);
+        // the detectors without keypoints have six outputs
+        const bool with_points = options_.outputs.count("keypoints") != 0 || tensors.size() >= 3 * n;
+        const auto points = with_points ? find_tensors(tensors, options_, "scrfd", "keypoints", 2 * n, n) : boxes;
+        for (std::size_t i = 0; i < n; ++i) {
+            const float s = static_cast<float>(options_.strides[i]);
+            const std::int64_t width = (size_.width + options_.strides[i] - 1) / options_.strides[i];
+            const std::int64_t height = (size_.height + options_.strides[i] - 1) / options_.strides[i];
+            const std::int64_t per_cell = options_.anchors_per_cell[i];
+            const std::int64_t count = width * height * per_cell;
+            if (row_count(*scores[i], "scrfd", 1) != count || row_count(*boxes[i], "scrfd", 4) != count ||
+                (with_points && row_count(*points[i], "scrfd", 10) != count))
+                refuse("scrfd", "outputs " + scores[i]->describe() + ", " + boxes[i]->describe() + ", " +
+                                    points[i]->describe() + " do not fit stride " +
+                                    std::to_string(options_.strides[i]) + ", expected " + std::to_string(count) +
+                                    " rows each");
+            for (std::int64_t a = 0; a < count; ++a) {
+                const float score = scores[i]->data[a];
+                if (!(score > threshold)) continue;
+                const std::int64_t cell = a / per_cell;
+                const float x = static_cast<float>(cell % width) * s;
+                const float y = static_cast<float>(cell / width) * s;
+                const float* d = boxes[i]->data + a * 4;
+                const Box box{x - d[0] * s, y - d[1] * s, x + d[2] * s, y + d[3] * s};
+                if (!is_finite(box)) continue;
+                Detection detection = make_detection(box, score, 0);
+                if (with_points) {
+                    const float* k = points[i]->data + a * 10;
+                    detection.keypoint_count = 5;
+                    for (std::size_t j = 0; j < 10; ++j) detection.keypoints[j] = (j % 2 == 0 ? x : y) + k[j] * s;
+                }
+                out.push_back(detection);
+            }
+        }
+    }
+
+  private:
+    Options options_;
+    InputSize size_;
+};
+
 }  // namespace
 
 std::unique_ptr<Decoder> make_yunet(const Options& options, InputSize size) {
     return std::make_unique<YuNet>(options, size);
 }
-std::unique_ptr<Decoder> make_ultraface(const Options& options, InputSize size) {
-    return std::make_unique<UltraFace>(options, size);
+std::unique_ptr<Decoder> make_scrfd(const Options& options, InputSize size) {
+    return std::make_unique<Scrfd>(options, size);
 }
 std::unique_ptr<Decoder> make_blazeface(const Options& options, InputSize size) {
     return std::make_unique<BlazeFace>(options, size);

@@ -8,13 +8,31 @@
 namespace npuforge::heads {
 namespace {
 
-using Factory = std::unique_ptr<Decoder> (*)(const Options&, InputSize);
-
 const std::map<std::string, Factory>& factories() {
     static const std::map<std::string, Factory> table = {
-        {"blazeface", make_blazeface}, {"darknet", make_darknet},     {"fastestdet", make_fastestdet},
-        {"nanodet", make_nanodet},     {"ultraface", make_ultraface}, {"yolodecode", make_yolodecode},
-        {"yolox", make_yolox},         {"yunet", make_yunet},
+        {"blazeface", make_blazeface},
+        {"boxes", make_boxes},
+        {"centernet", make_centernet},
+        {"darknet", make_darknet},
+        {"db_text", make_db_text},
+        {"detections", make_detections},
+        {"fastestdet", make_fastestdet},
+        {"nanodet", make_nanodet},
+        {"nanodet_plus", make_nanodet_plus},
+        {"picodet", make_picodet},
+        {"retinaface", make_retinaface},
+        {"scrfd", make_scrfd},
+        {"ssd", make_ssd},
+        {"ultraface", make_ultraface},
+        {"yolo_fastest_v2", make_yolo_fastest_v2},
+        {"yolo_rows", make_yolo_rows},
+        {"yolodecode", make_yolodecode},
+        {"yolov2", make_yolov2},
+        {"yolov5", make_yolov5},
+        {"yolov8", make_yolov8},
+        {"yolov8_obb", make_yolov8_obb},
+        {"yolox", make_yolox},
+        {"yunet", make_yunet},
     };
     return table;
 }
@@ -118,7 +136,10 @@ void select(std::vector<Detection>& detections, const Selection& selection) {
     for (std::size_t i = 0; i < count && kept.size() < selection.max_detections; ++i) {
         const Detection& candidate = detections[order[i]];
         const bool suppressed = std::any_of(kept.begin(), kept.end(), [&](const Detection& k) {
-            return k.label == candidate.label && intersection_over_union(k, candidate) > selection.nms_threshold;
+            if (k.label != candidate.label) return false;
+            const float overlap = selection.oriented ? oriented_intersection_over_union(k, candidate)
+                                                     : intersection_over_union(k, candidate);
+            return overlap > selection.nms_threshold;
         });
         if (!suppressed) kept.push_back(candidate);
     }

@@ -1,0 +1,147 @@
+// Oriented boxes: geometry (oriented.hpp), the detection made of one, and the overlap that NMS uses.
+#include "oriented.hpp"
+
+#include <algorithm>
+
+#include "decoders.hpp"
+
+namespace npuforge::heads {
+namespace {
+
+double cross(const Point& o, const Point& a, const Point& b) {
+    return (a.x - o.x) * (b.y - o.y) - (a.y - o.y) * (b.x - o.x);
+}
+
+double signed_area(const std::vector<Point>& polygon) {
+    double twice = 0.0;
+    for (std::size_t i = 0; i < polygon.size(); ++i) {
+        const Point& a = polygon[i];
+        const Point& b = polygon[(i + 1) % polygon.size()];
+        twice += a.x * b.y - a.y * b.x;
+    }
+    return 0.5 * twice;
+}
+
+/// The corners of a detection, turned so that their area is positive.
+std::vector<Point> quadrilateral(const Detection& d) {
+    std::vector<Point> corners;
+    for (std::size_t i = 0; i < 8; i += 2) corners.push_back({d.keypoints[i], d.keypoints[i + 1]});
+    if (signed_area(corners) < 0.0) std::reverse(corners.begin(), corners.end());
+    return corners;
+}
+
+}  // namespace
+
+std::vector<Point> convex_hull(std::vector<Point> points) {
+    std::sort(points.begin(), points.end(),
+              [](const Point& a, const Point& b) { return a.x != b.x ? a.x < b.x : a.y < b.y; });
+    points.erase(std::unique(points.begin(), points.end(),
+                             [](const Point& a, const Point& b) { return a.x == b.x && a.y == b.y; }),
+                 points.end());
+    if (points.size() < 3) return points;
+    std::vector<Point> hull;
+    for (int pass = 0; pass < 2; ++pass) {  // lower chain, then upper chain
+        const std::size_t base = hull.size();
+        for (const Point& p : points) {
+            while (hull.size() >= base + 2 && cross(hull[hull.size() - 2], hull.back(), p) <= 0.0) hull.pop_back();
+            hull.push_back(p);
+        }
+        hull.pop_back();  // the other chain begins with it
+        std::reverse(points.begin(), points.end());
+    }
+    return hull;
+}
+
+Rectangle smallest_rectangle(const std::vector<Point>& points) {
+    const std::vector<Point> hull = convex_hull(points);
+    Rectangle best{hull[0], 0.0, 0.0, 0.0};
+    double smallest = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < hull.size() && hull.size() > 1; ++i) {
+        const Point& a = hull[i];
+        const Point& b = hull[(i + 1) % hull.size()];
+        const double length = std::hypot(b.x - a.x, b.y - a.y);
+        const double c = (b.x - a.x) / length;
+        const double s = (b.y - a.y) / length;
+        double low_u = std::numeric_limits<double>::infinity();
+        double low_v = low_u;
+        double high_u = -low_u;
+        double high_v = -low_u;
+        for (const Point& p : hull) {
+            const double u = p.x * c + p.y * s;
+            const double v = p.y * c - p.x * s;
+            low_u = std::min(low_u, u), high_u = std::max(high_u, u);
+            low_v = std::min(low_v, v), high_v = std::max(high_v, v);
+        }
+        const double area = (high_u - low_u) * (high_v - low_v);
+        if (!(area < smallest)) continue;
+        smallest = area;
+        const double u = 0.5 * (low_u + high_u);
+        const double v = 0.5 * (low_v + high_v);
+        best = {{u * c - v * s, u * s + v * c}, high_u - low_u, high_v - low_v, std::atan2(s, c)};
+    }
+    return best;
+}
+
+std::array<Point, 4> corners_of(const Rectangle& r) {
+    const double c = std::cos(r.angle);
+    const double s = std::sin(r.angle);
+    std::array<Point, 4> corners{};
+    const double signs[4][2] = {{-0.5, -0.5}, {0.5, -0.5}, {0.5, 0.5}, {-0.5, 0.5}};
+    for (std::size_t i = 0; i < 4; ++i) {
+        const double u = signs[i][0] * r.width;
+        const double v = signs[i][1] * r.height;
+        corners[i] = {r.center.x + u * c - v * s, r.center.y + u * s + v * c};
+    }
+    return corners;
+}
+
+double polygon_area(const std::vector<Point>& polygon) { return std::abs(signed_area(polygon)); }
+
+std::vector<Point> clip_polygon(const std::vector<Point>& subject, const std::vector<Point>& window) {
+    std::vector<Point> polygon = subject;
+    for (std::size_t i = 0; i < window.size() && !polygon.empty(); ++i) {
+        const Point& a = window[i];
+        const Point& b = window[(i + 1) % window.size()];
+        std::vector<Point> kept;
+        for (std::size_t k = 0; k < polygon.size(); ++k) {
+            const Point& p = polygon[k];
+            const Point& q = polygon[(k + 1) % polygon.size()];
+            const double side_p = cross(a, b, p);
+            const double side_q = cross(a, b, q);
+            if (side_p >= 0.0) kept.push_back(p);
+            if ((side_p > 0.0 && side_q < 0.0) || (side_p < 0.0 && side_q > 0.0)) {
+                const double t = side_p / (side_p - side_q);
+                kept.push_back({p.x + t * (q.x - p.x), p.y + t * (q.y - p.y)});
+            }
+        }
+        polygon.swap(kept);
+    }
+    return polygon;
+}
+
+Detection make_oriented(float x, float y, float width, float height, float angle, float score, int label) {
+    const auto corners = corners_of({{x, y}, width, height, angle});
+    const float far = std::numeric_limits<float>::infinity();
+    Detection detection = make_detection({far, far, -far, -far}, score, label);
+    detection.keypoint_count = 4;
+    for (std::size_t i = 0; i < 4; ++i) {
+        const auto px = static_cast<float>(corners[i].x);
+        const auto py = static_cast<float>(corners[i].y);
+        detection.keypoints[2 * i] = px;
+        detection.keypoints[2 * i + 1] = py;
+        detection.x1 = std::min(detection.x1, px), detection.x2 = std::max(detection.x2, px);
+        detection.y1 = std::min(detection.y1, py), detection.y2 = std::max(detection.y2, py);
+    }
+    return detection;
+}
+
+float oriented_intersection_over_union(const Detection& a, const Detection& b) {
+    if (std::min(a.x2, b.x2) <= std::max(a.x1, b.x1) || std::min(a.y2, b.y2) <= std::max(a.y1, b.y1)) return 0.0F;
+    const std::vector<Point> first = quadrilateral(a);
+    const std::vector<Point> second = quadrilateral(b);
+    const double both = polygon_area(clip_polygon(first, second));
+    const double either = polygon_area(first) + polygon_area(second) - both;
+    return either > 0.0 ? static_cast<float>(both / either) : 0.0F;
+}
+
+}  // namespace npuforge::heads
