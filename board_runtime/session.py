@@ -55,6 +55,7 @@ class Session:
     """Runs whole models; any number of threads may call `run` at once.
 
     `expected_arch`: the arch JSON of the hardware at hand; a `.bin` for another one is refused with the parameters that differ.
+    `level`: the processor's instruction set that `sim` uses: auto (the best), scalar, avx2 or avx512; the bits are the same.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Session:
         device: str = "sim",
         threads: int = 1,
         expected_arch: Mapping[str, Any] | None = None,
+        level: str = "auto",
     ) -> None:
         arch = "" if expected_arch is None else json.dumps(dict(expected_arch))
         if isinstance(source, bytes):
@@ -73,7 +75,7 @@ class Session:
                 raise FormatError(f"{path}: no such file; give a .bin or a folder that npuforge compile wrote")
             program = _native.Program.load(os.fspath(path), arch)
         self._program = program
-        self.native = _native.Session(program, device, threads)
+        self.native = _native.Session(program, device, threads, level)
         self.device = device
         self.inputs = [TensorSpec(**spec) for spec in program.inputs]
         self.outputs = [TensorSpec(**spec) for spec in program.outputs]

@@ -18,6 +18,7 @@ from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.scripts.build_folder import Build, open_build
 
 PEERS = ("onnxruntime",)
+INSTRUCTION_SETS = ("auto", "scalar", "avx2", "avx512")
 ROUNDS = 10  # turns of each side
 
 
@@ -54,6 +55,11 @@ class BenchResult:
         found = [f"{self.model}, {self.threads} threads", _line(side, self.timing)]
         if self.peer is not None and self.peer_timing is not None and self.ratio is not None:
             found.append(_line(self.peer, self.peer_timing))
+            if self.level and self.level != best_instruction_set():
+                found.append(
+                    f"{self.peer} cannot be forced: it uses the best instruction set of this processor ({best_instruction_set()}), "
+                    f"so the ratio is above that of a processor which has {self.level} only"
+                )
             found.append(f"ratio {self.ratio:.2f} ({self.device} / {self.peer}, medians)")
         return found
 
@@ -69,15 +75,23 @@ def bench(
     threads: int = 2,
     runs: int = 100,
     peer: str | None = None,
+    isa: str = "auto",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> BenchResult:
-    """Times `runs` inferences of the build in `folder`, after warm-up; with `peer`, the same number of the float network in turns."""
+    """Times `runs` inferences of the build in `folder`, after warm-up; with `peer`, the same number of the float network in turns.
+
+    `isa`: the processor's instruction set that `sim` uses (`INSTRUCTION_SETS`); UsageError for one that this processor lacks.
+    """
     if peer is not None and peer not in PEERS:
         raise UsageError(f"--peer {peer}: expected one of {', '.join(PEERS)}")
     if runs < 1 or threads < 1:
         raise UsageError(f"--runs and --threads: expected at least 1, found {runs} and {threads}")
     build = open_build(folder)
-    session = Session(build.bin, device=device, threads=threads)
+    if isa not in INSTRUCTION_SETS:
+        raise UsageError(f"--isa {isa}: expected one of {', '.join(INSTRUCTION_SETS)}")
+    if isa != "auto" and device != "sim":
+        raise UsageError(f"--isa {isa}: only the device sim has instruction sets, found --device {device}")
+    session = Session(build.bin, device=device, threads=threads, level=isa)
     feeds = random_feeds(session)
     sides: list[Callable[[], object]] = [lambda: session.run(feeds)]
     if peer is not None:
@@ -91,7 +105,7 @@ def bench(
         if progress is not None:
             progress("bench", min(runs, (number + 1) * per_round), runs)
     timings = [summarise(kept) for kept in samples]
-    level = simulator_level() if device == "sim" else ""
+    level = "" if device != "sim" else best_instruction_set() if isa == "auto" else isa
     if peer is None:
         return BenchResult(session.name, device, threads, level, timings[0])
     ratio = timings[0].median / timings[1].median
@@ -145,8 +159,8 @@ def onnxruntime_side(
     return lambda: model.run(None, feeds)
 
 
-def simulator_level() -> str:
-    """The instruction set that the simulator uses here."""
+def best_instruction_set() -> str:
+    """What `auto` stands for on this processor."""
     import npuforge.board_runtime._native as native
 
     return str(native.sim.best_level())

@@ -45,11 +45,18 @@ def register(app: typer.Typer) -> None:
             return
         arch = arches.load(name)
         if other:
-            lines = arches.difference(arch, arches.load(other))
+            second = arches.load(other)
+            lines = arches.difference(arch, second)
+            left, right = _derived(arch), _derived(second)
+            figures = {key: [left[key], right[key]] for key in left}
             if json:
-                print_json({"differences": lines})
-            else:
-                print("\n".join(lines) if lines else "no parameter differs")
+                print_json({"differences": lines, "derived": figures})
+                return
+            print("\n".join(lines) if lines else "no parameter differs")
+            print("derived:")
+            for key, (a, b) in figures.items():
+                ratio = f" (x{b / a:g})" if not isinstance(a, str) and a != b else ""
+                print(f"{key}: {a} {'==' if a == b else '!='} {b}{ratio}")
         elif json:
             print_json(arch.to_json() | _derived(arch))
         else:

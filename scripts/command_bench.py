@@ -24,12 +24,18 @@ def register(app: typer.Typer) -> None:
         device: Annotated[str, typer.Option("--device", help="sim or csim")] = "sim",
         threads: Annotated[int, typer.Option("--threads", help="Threads of both sides", min=1)] = 2,
         runs: Annotated[int, typer.Option("--runs", help="Inferences to time", min=1)] = 100,
+        isa: Annotated[
+            str,
+            typer.Option(
+                "--isa", help="Instruction set of this processor for sim: auto (the best), scalar, avx2, avx512"
+            ),
+        ] = "auto",
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Measure speed against a peer. Example: npuforge bench build/ --peer onnxruntime"""
         check_device(device)
         with progress(json) as show:
-            result = bench(build, device=device, threads=threads, runs=runs, peer=peer, progress=show)
+            result = bench(build, device=device, threads=threads, runs=runs, peer=peer, isa=isa, progress=show)
         if json:
             print_json(result.to_json())
         else:

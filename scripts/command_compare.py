@@ -46,6 +46,10 @@ def _print(result: Comparison) -> None:
         f"network outputs, float against {data.device}: lowest cosine {outputs.cosine:.6f} ({outputs.cosine_of or 'all equal'}), "
         f"largest error {outputs.largest:.5g} ({outputs.largest_of or 'none'})"
     )
+    for name, (unequal, count) in data.index_outputs.items():
+        print(
+            f"output {name} holds whole numbers (classes): {unequal} of {count} differ; no part of the gates on cosine and error"
+        )
     for column in COLUMNS:
         if column in data.accuracy:
             accuracy = data.accuracy[column]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npuforge.hw_kernels.isa.binfile import read_bin
-from npuforge.hw_kernels.isa.disasm import instruction_lines, section_lines
+from npuforge.hw_kernels.isa.disasm import instruction_lines, instruction_objects, section_lines, section_objects
 from npuforge.scripts.common import print_json
 
 
@@ -23,8 +23,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show the sections and instructions of a .bin. Example: npuforge disasm build/"""
         binary = read_bin(file / "model.bin" if file.is_dir() else file)
-        lines = section_lines(binary) if sections else instruction_lines(binary)
         if json:
-            print_json(lines)
+            found = {"sections": section_objects(binary)}
+            print_json(found if sections else found | {"instructions": instruction_objects(binary)})
         else:
-            print("\n".join(lines))
+            print("\n".join(section_lines(binary) if sections else instruction_lines(binary)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,8 @@ from npuforge.compile.ir.graph import Graph
 from npuforge.compile.steps.partition import Row, explain
 from npuforge.scripts import model_options as m
 from npuforge.scripts.common import print_json
+
+NAMES_SHOWN = 3  # node names of a reason
 
 
 def summary(graph: Graph, rows: list[Row]) -> dict[str, Any]:
@@ -29,6 +31,49 @@ def summary(graph: Graph, rows: list[Row]) -> dict[str, Any]:
     }
 
 
+def summary_lines(totals: dict[str, Any]) -> list[str]:
+    """Inputs, outputs, partitions and the NPU's share."""
+    lines = [f"model: {totals['model']}"]
+    for what in ("inputs", "outputs"):
+        lines.append(f"{what}: " + ", ".join(f"{t} {'x'.join(map(str, s))}" for t, s in totals[what].items()))
+    parts = ", ".join(f"{p['device']} ({p['nodes']} nodes)" for p in totals["partitions"])
+    lines.append(f"partitions: {parts}")
+    lines.append(f"{totals['npu_share']:.1%} of {totals['macs'] / 1e6:.1f} MMAC on the NPU")
+    return lines
+
+
+def reason_lines(rows: list[Row], verbose: bool) -> list[str]:
+    """The CPU's nodes by reason, most frequent first; the first few names of each, all with `verbose`."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.reason:
+            groups.setdefault(row.reason, []).append(row)
+    if not groups:
+        return ["no node on the CPU"]
+    lines = [f"{sum(map(len, groups.values()))} nodes on the CPU, because:"]
+    for reason, members in sorted(groups.items(), key=lambda g: -len(g[1])):
+        lines.append(f"{len(members):>4} x {reason}")
+        shown = members if verbose else members[:NAMES_SHOWN]
+        names = ", ".join(f"{row.node} ({row.op})" for row in shown)
+        more = len(members) - len(shown)
+        lines.append(f"       {names}" + (f" and {more} more" if more else ""))
+    if not verbose:
+        lines.append("every node with its shape and MACs: --verbose, or --json")
+    return lines
+
+
+def node_lines(rows: list[Row]) -> list[str]:
+    """One line per node in execution order: partition, device, operator, output shape, MACs."""
+    lines = ["nodes:"]
+    for row in rows:
+        name = row.op if row.activation == "none" else f"{row.op}+{row.activation}"
+        shape = "x".join(str(d) for d in row.output_shape)
+        lines.append(
+            f"{row.partition:>3} {row.device:<4} {name:<24} {shape:<16} {row.macs / 1e6:>8.2f} MMAC  {row.node}"
+        )
+    return lines
+
+
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
@@ -38,6 +83,9 @@ def register(app: typer.Typer) -> None:
         arch: m.ArchName = m.DEFAULT_ARCH,
         shape: m.Shapes = None,
         dump_steps: m.DumpSteps = None,
+        verbose: Annotated[
+            bool, typer.Option("--verbose", "-v", help="List every node, and every node of a reason")
+        ] = False,
         json: m.Json = False,
     ) -> None:
         """Show what runs where and why. Example: npuforge inspect net.onnx --arch nf-b4096"""
@@ -47,14 +95,4 @@ def register(app: typer.Typer) -> None:
         if json:
             print_json(totals | {"nodes": [r.to_json() for r in rows]})
             return
-        for row in rows:
-            name = row.op if row.activation == "none" else f"{row.op}+{row.activation}"
-            shape_text = "x".join(str(d) for d in row.output_shape)
-            print(
-                f"{row.partition:>3} {row.device:<4} {name:<24} {shape_text:<16} {row.macs / 1e6:>8.2f} MMAC  {row.node}"
-            )
-            if row.reason:
-                print(f"{'':>8} because: {row.reason}")
-        parts = ", ".join(f"{p['device']} ({p['nodes']} nodes)" for p in totals["partitions"])
-        print(f"partitions: {parts}")
-        print(f"{totals['npu_share']:.1%} of {totals['macs'] / 1e6:.1f} MMAC on the NPU")
+        print("\n".join(summary_lines(totals) + reason_lines(rows, verbose) + (node_lines(rows) if verbose else [])))

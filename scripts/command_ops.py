@@ -46,15 +46,21 @@ def markdown() -> str:
         "",
         "## On the NPU",
         "",
-        "| operator | from ONNX | meaning | constraints |",
-        "| --- | --- | --- | --- |",
+        "| operator | from ONNX | meaning |",
+        "| --- | --- | --- |",
     ]
     rows = operator_rows()
     for row in rows:
         if row["npu"]:
-            constraints = "; ".join(row["constraints"]) or "none"
             meaning = row["meaning"].replace("|", "\\|")
-            lines.append(f"| {row['name']} | {', '.join(row['onnx']) or row['name']} | {meaning} | {constraints} |")
+            link = f"[{row['name']}](#{row['name'].lower()})"
+            lines.append(f"| {link} | {', '.join(row['onnx']) or row['name']} | {meaning} |")
+    on_npu = [row for row in rows if row["npu"]]
+    common = [c for c in on_npu[0]["constraints"] if all(c in row["constraints"] for row in on_npu)]
+    lines += ["", "## Constraints", "", "Of every operator on the NPU:", "", *(f"- {text}" for text in common)]
+    for row in on_npu:
+        own = [text for text in row["constraints"] if text not in common]
+        lines += ["", f"### {row['name']}", "", *([f"- {text}" for text in own] or ["No others."])]
     lines += ["", "## On the CPU partition (C++)", ""]
     lines.append(", ".join(sorted(row["name"] for row in rows if row["cpu"])))
     return "\n".join(lines) + "\n"

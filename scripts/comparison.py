@@ -47,6 +47,14 @@ class Limits:
 
 
 @dataclass
+class Difference:
+    """Values compared, values that differ."""
+
+    compared: int = 0
+    differing: int = 0
+
+
+@dataclass
 class OutputError:
     """Worst figures of the network's outputs, float against device, over all images."""
 
@@ -54,9 +62,18 @@ class OutputError:
     largest: float = 0.0
     cosine_of: str = ""  # the output with the lowest cosine
     largest_of: str = ""  # the output with the largest error
+    indices: dict[str, Difference] = field(
+        default_factory=dict
+    )  # outputs of integers (class numbers): no cosine, no error
 
     def add(self, name: str, reference: np.ndarray, found: np.ndarray) -> None:
         """One output of one image."""
+        if reference.dtype.kind in "iub":  # the distance of two class numbers says nothing
+            entry = self.indices.setdefault(name, Difference())
+            entry.compared += reference.size
+            same = reference.shape == found.shape
+            entry.differing += int((reference != found).sum()) if same else reference.size
+            return
         a, b = reference.astype(np.float64).ravel(), found.astype(np.float64).ravel()
         unlike = a.shape != b.shape or not np.array_equal(a[~np.isfinite(a)], b[~np.isfinite(b)], equal_nan=True)
         if unlike or not np.array_equal(np.isfinite(a), np.isfinite(b)):  # NaN must not slip through a gate
@@ -73,14 +90,6 @@ class OutputError:
             self.cosine, self.cosine_of = cosine, name
         if largest > self.largest:
             self.largest, self.largest_of = largest, name
-
-
-@dataclass
-class Difference:
-    """Integer graph against device, one layer: values compared, values that differ."""
-
-    compared: int = 0
-    differing: int = 0
 
 
 @dataclass
@@ -168,6 +177,7 @@ def compare(
     if truth is not None:
         result.data.accuracy = {c: _accuracy(mean_average_precision(truth, found)) for c, found in scored.items()}
         result.data.accuracy_images = len(images)
+    result.data.index_outputs = {n: (d.differing, d.compared) for n, d in result.outputs.indices.items()}
     result.data.gates = _gates(limits or Limits(), result)
     return result
 

@@ -21,12 +21,14 @@ std::unique_ptr<Device> make_device([[maybe_unused]] const std::shared_ptr<const
         throw ArgumentError("threads: expected 1 or more, found " + std::to_string(options.threads));
     if (options.device == "sim") {
 #ifdef NPUFORGE_HAVE_SIM
-        return make_sim_device(Program::device_program(program), options.threads);
+        return make_sim_device(Program::device_program(program), options.threads, options.level);
 #else
         throw ArgumentError("device sim: this build has none");
 #endif
     }
     if (options.device == "csim") {
+        if (options.level != "auto")
+            throw ArgumentError("simulator level " + options.level + ": device csim has none, expected auto");
 #ifdef NPUFORGE_HAVE_CSIM
         return make_csim_device(Program::device_program(program));
 #else

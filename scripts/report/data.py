@@ -184,6 +184,9 @@ class ReportData:
     accuracy: dict[str, Accuracy] = field(default_factory=dict)  # column → mAP, where there is truth
     accuracy_images: int = 0
     gates: list[Gate] = field(default_factory=list)
+    index_outputs: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # outputs of whole numbers → (differing, compared)
     notices: list[str] = field(default_factory=list)
 
     def worst_first(self) -> list[Layer]:

@@ -81,15 +81,18 @@ def render_html(data: ReportData) -> str:
     names = ("bytes", "short", "db", "percent", "points", "thousands", "cosine", "tail", "yaml")
     environment.filters |= dict(zip(names, filters, strict=True))
     differing, compared = data.differing()
+    pictures = [_picture(image, data) for image in data.images]
+    last_digits = any(t["b"] == COLUMNS[2][1] and not t["identical"] for p in pictures for t in p["tables"])
     return environment.get_template("template.html.j2").render(
         data=data,
+        float_behind=bool(compared) and not differing and last_digits,
         columns=COLUMNS,
         layers=data.worst_first(),
         differing=differing,
         compared=compared,
         charts=_charts(data),
         histograms=[(y, svg.histogram(y.histogram, y.name)) for y in data.worst_first() if y.histogram][:HISTOGRAMS],
-        pictures=[_picture(image, data) for image in data.images],
+        pictures=pictures,
         accuracy_rows=_accuracy_rows(data),
         longest=max([1, *(y.cycles for y in data.layers)]),
     )

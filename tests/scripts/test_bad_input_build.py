@@ -332,6 +332,16 @@ def test_nan_does_not_slip_through_a_gate(poison: float) -> None:
     assert same.cosine == pytest.approx(1.0) and same.largest == 0
 
 
+def test_class_numbers_are_counted_and_pass_no_gate() -> None:
+    """Class 79 for class 0 is one wrong box, no error of 79."""
+    error = OutputError()
+    error.add("classes", np.array([0, 3, 79], np.int64), np.array([79, 3, 79], np.int64))
+    error.add("classes", np.array([1, 2], np.int64), np.array([1, 2, 3], np.int64))
+    error.add("scores", np.array([0.5, 0.25], np.float32), np.array([0.5, 0.5], np.float32))
+    assert (error.indices["classes"].compared, error.indices["classes"].differing) == (5, 3)
+    assert error.largest == 0.25 and error.largest_of == "scores" and "scores" not in error.indices
+
+
 def test_compile_over_a_build_replaces_all_of_it(command: CommandLine) -> None:
     save_model(tiny_model(seed=9), Path("net.onnx"))
     before = {p.name: p.read_bytes() for p in Path("build").iterdir()}

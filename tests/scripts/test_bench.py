@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import npuforge.board_runtime._native as native
+import numpy as np
 import pytest
 
+from npuforge.board_runtime.session import Session
 from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.compile.ir.preprocess_io import load_preprocess
 from npuforge.compile.pipeline import compile_model
 from npuforge.hw_kernels.arch import load
-from npuforge.scripts.bench import bench, summarise, time_turns
+from npuforge.scripts.bench import bench, best_instruction_set, random_feeds, summarise, time_turns
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -38,11 +42,46 @@ def test_device_alone(tiny: Path) -> None:
     assert len(found.lines()) == 2
 
 
+def test_forced_instruction_set(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session gets the name, the result and the first line say it, and what cannot be forced is said."""
+    seen: list[str] = []
+
+    def session(*arguments: Any, level: str, **options: Any) -> Session:
+        seen.append(level)
+        return Session(*arguments, level=level, **options)
+
+    monkeypatch.setattr("npuforge.scripts.bench.Session", session)
+    found = bench(tiny / "build", runs=2, peer="onnxruntime", isa="scalar")
+    assert seen == ["scalar"] and found.level == "scalar" and found.to_json()["level"] == "scalar"
+    lines = found.lines()
+    assert lines[1].startswith("sim (scalar)")
+    if best_instruction_set() != "scalar":
+        assert lines[3].startswith(
+            f"onnxruntime cannot be forced: it uses the best instruction set of this processor ({best_instruction_set()})"
+        )
+    assert bench(tiny / "build", runs=1).level == best_instruction_set()
+
+
+def test_instruction_sets_give_the_same_bits(tiny: Path) -> None:
+    """Every level that this processor has, through the option that `bench --isa` uses."""
+    feeds = random_feeds(Session(tiny / "build"))
+    found = {level: Session(tiny / "build", level=level).run(feeds) for level in native.sim.levels()}
+    assert "scalar" in found
+    for outputs in found.values():
+        assert all(np.array_equal(value, found["scalar"][name]) for name, value in outputs.items())
+
+
 def test_refusals(tiny: Path) -> None:
     with pytest.raises(UsageError, match="--peer tensorrt: expected one of onnxruntime"):
         bench(tiny / "build", peer="tensorrt")
     with pytest.raises(UsageError, match="expected at least 1, found 0 and 2"):
         bench(tiny / "build", runs=0)
+    with pytest.raises(UsageError, match="--isa sse: expected one of auto, scalar, avx2, avx512"):
+        bench(tiny / "build", isa="sse")
+    with pytest.raises(UsageError, match="only the device sim has instruction sets, found --device csim"):
+        bench(tiny / "build", device="csim", isa="scalar")
+    with pytest.raises(UsageError, match="device csim has none"):
+        Session(tiny / "build", device="csim", level="scalar")
     with pytest.raises(FormatError):
         bench(tiny)
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import GOOD, CommandLine
+from command_line import GOOD, CommandLine, node, save_model, tiny_model
 
 from npuforge.compile import pipeline
+from npuforge.hw_kernels.isa.instructions import BY_NAME
 from npuforge.scripts import cli
 
 SUB_COMMANDS = [(name,) for name in cli.COMMANDS if name != "reference"] + [("reference", "record")]
@@ -101,11 +102,17 @@ def keys(*wanted: str) -> Any:
         (("bench", "build", "--runs", "3"), lambda v: v["timing"]["median"] > 0 and v["ratio"] is None),
         (("bench", "build", "--runs", "3", "--peer", "onnxruntime"), lambda v: v["ratio"] > 0),
         (RECORD, lambda v: v["images"] == 2 and v["file"] == "r.npz"),
-        (("disasm", "build"), lambda v: any("CONV" in line for line in v)),
-        (("disasm", "build", "--sections"), lambda v: any("instructions" in line for line in v)),
+        (("disasm", "build"), lambda v: any(row["opcode"] == "CONV" for row in v["instructions"])),
+        (("disasm", "build", "--sections"), lambda v: any(s["name"] == "instructions" for s in v["sections"])),
         (("arch",), keys("nf-b1024", "nf-b4096")),
         (("arch", "nf-b1024"), keys("name", "fingerprint", "macs_per_cycle")),
-        (("arch", "nf-b1024", "nf-b4096"), lambda v: any("pixel_parallel" in line for line in v["differences"])),
+        (
+            ("arch", "nf-b1024", "nf-b4096"),
+            lambda v: (
+                any("pixel_parallel" in line for line in v["differences"])
+                and v["derived"]["macs_per_cycle"] == [512, 2048]
+            ),
+        ),
         (("ops",), lambda v: any(row["name"] == "Conv" and row["npu"] for row in v)),
     ],
     ids=lambda a: " ".join(a[:1]) if isinstance(a, tuple) else None,
@@ -133,6 +140,53 @@ def test_json_with_an_error_or_a_gate(command: CommandLine) -> None:
     assert not command.refused(1, ("nowhere",), "run", "build", "nowhere", "--json").out
     result = command(*COMPARE, "--min-cosine", "2", "--json")
     assert result.code == 3 and json.loads(result.out)["gates"][0]["passed"] is False
+
+
+def test_disasm_objects_are_the_lines(command: CommandLine) -> None:
+    """Each object is the instruction of its line: place in the file, opcode, engine, tokens, fields, layer."""
+    value = json.loads(command("disasm", "build", "--json").out)
+    lines = [line for line in command("disasm", "build").out.splitlines() if not line.startswith(";")]
+    data = Path("build/model.bin").read_bytes()
+    assert len(value["instructions"]) == len(lines)
+    for number, (row, line) in enumerate(zip(value["instructions"], lines, strict=True)):
+        assert row["index"] == number and row["opcode"] in line
+        assert data[row["offset"]] == BY_NAME[row["opcode"]].opcode
+        assert f"wait:{'+'.join(row['pop']) or '-'} " in line and f"give:{'+'.join(row['push']) or '-'} " in f"{line} "
+        assert "pop" not in row["fields"] and all(isinstance(v, int) for v in row["fields"].values())
+    named = {row["layer"]["name"] for row in value["instructions"] if row["layer"]}
+    assert {"stem", "head"} <= named
+    section = next(s for s in value["sections"] if s["name"] == "instructions")
+    assert section["size"] == 128 * len(lines) and section["offset"] == value["instructions"][0]["offset"]
+
+
+def test_arch_compares_derived_figures(command: CommandLine) -> None:
+    """From the independent parameters by hand: 16 lanes squared times pixels in parallel; two operations a MAC."""
+    text = command("arch", "nf-b1024", "nf-b4096").out
+    a, b = (json.loads(command("arch", name, "--json").out) for name in ("nf-b1024", "nf-b4096"))
+    assert f"macs_per_cycle: {256 * a['pixel_parallel']} != {256 * b['pixel_parallel']} (x4)" in text
+    gops = [round(2 * 256 * arch["pixel_parallel"] * arch["clock_mhz"] / 1000, 1) for arch in (a, b)]
+    assert f"peak_gops: {gops[0]} != {gops[1]}" in text
+    width = [arch["axi_ports"] * arch["axi_bits"] // 8 for arch in (a, b)]
+    assert re.search(rf"ddr_bytes_per_cycle: {width[0]} [!=]= {width[1]}", text)
+    same = command("arch", "nf-b1024", "nf-b1024").out.splitlines()
+    assert same[0] == "no parameter differs" and not any("!=" in line for line in same)
+
+
+def test_inspect_summary_first_then_reasons(command: CommandLine) -> None:
+    """Five Softsigns and the Sigmoid on the CPU for one reason: counted once, the first names, all with --verbose."""
+    tail = [node("Softsign", [f"s{i}" if i else "h"], ["t" if i == 4 else f"s{i + 1}"], f"soft{i}") for i in range(5)]
+    save_model(tiny_model(tail=tail), Path("soft.onnx"))
+    lines = command("inspect", "soft.onnx").out.splitlines()
+    assert lines[0] == "model: soft" and lines[1] == "inputs: x 1x3x16x16" and lines[3].startswith("partitions: NPU (")
+    assert "MMAC on the NPU" in lines[4] and re.match(r"\d+ nodes on the CPU, because:", lines[5])
+    group = next(i for i, line in enumerate(lines) if "soft0" in line)
+    assert lines[group - 1].split(" x ")[0].strip() == "6"
+    assert lines[group].endswith("soft0 (Softsign), soft1 (Softsign), soft2 (Softsign) and 3 more")
+    assert not any("stem" in line for line in lines)
+    everything = command("inspect", "soft.onnx", "--verbose").out.splitlines()
+    assert everything[:6] == lines[:6]
+    assert any("soft3 (Softsign), soft4 (Softsign)" in line for line in everything)
+    assert any(re.search(r"NPU +Conv.* stem$", line) for line in everything)
 
 
 # ---- progress

@@ -150,11 +150,30 @@ def test_page_with_everything() -> None:
         "identical to the last bit",
     ):
         assert expected in text, expected
-    assert "0 values differ" in text and "of 3 k compared" in text
+    assert "0 values differ" in text and "of 3 k int8 values of all NPU layers" in text
     assert "1.250 × the live-range lower bound (512 B)" in text
     assert "6.67" not in text and "0.01 ms" in text  # 2000 cycles at 300 MHz
     assert "exact" in text  # an SQNR without error
     assert page.count("data:image/jpeg") == 3
+
+
+def test_scores_that_differ_behind_equal_integers_are_explained() -> None:
+    """Only where every int8 value agrees and detections nevertheless differ: float arithmetic behind the NPU."""
+    sentence = "agree in every int8 value"
+    data = full()
+    assert sentence not in render_html(data)  # detections are identical
+    data.images[0].detections[DEVICE][0, 4] += 1e-6
+    assert sentence in render_html(data)
+    data.layers[0].values_differing = 1
+    assert sentence not in render_html(data)  # a fault is not explained away
+
+
+def test_outputs_of_whole_numbers_are_counted() -> None:
+    data = full()
+    data.index_outputs = {"classes": (3, 1200)}
+    text = " ".join(check(render_html(data)).text.split())
+    assert "classes holds whole numbers (classes): 3 of 1 200 differ between float and device" in text
+    assert to_json(data)["index_outputs"] == {"classes": [3, 1200]}
 
 
 def test_worst_layer_comes_first() -> None:

@@ -80,7 +80,7 @@ class Device {
 
 /// Factories, one per device; `threads` >= 1. They decode and check every instruction (opcode, reserved bits, bounds,
 /// alignment) before returning.
-std::unique_ptr<Device> make_sim_device(DeviceProgram program, int threads);
+std::unique_ptr<Device> make_sim_device(DeviceProgram program, int threads, const std::string& level = "auto");
 std::unique_ptr<Device> make_csim_device(DeviceProgram program);
 
 }  // namespace npuforge

@@ -57,7 +57,9 @@ struct RunOptions {
 struct SessionOptions {
     std::string device = "sim";  ///< sim or csim
     int threads = 1;             ///< of the sim device
-    std::string expected_arch;   ///< JSON text; empty accepts the arch of the file
+    std::string level =
+        "auto";                 ///< instruction set of the sim device: auto, scalar, avx2 or avx512 (all the same bits)
+    std::string expected_arch;  ///< JSON text; empty accepts the arch of the file
 };
 
 class Session {

@@ -1,5 +1,5 @@
 // The fast bit-exact simulator: instruction-set choice and the factory that forces one. `make_sim_device` in device.hpp
-// takes the best.
+// takes its name.
 #pragma once
 
 #include <memory>

@@ -283,13 +283,15 @@ void bind_runtime(py::module_& module) {
         });
 
     py::class_<Session, std::shared_ptr<Session>>(module, "Session", "A model on a device; run() is thread-safe.")
-        .def(py::init([](const std::shared_ptr<Program>& program, const std::string& device, int threads) {
+        .def(py::init([](const std::shared_ptr<Program>& program, const std::string& device, int threads,
+                         const std::string& level) {
                  SessionOptions options;
+                 options.level = level;
                  options.device = device;
                  options.threads = threads;
                  return std::make_shared<Session>(program, options);
              }),
-             py::arg("program"), py::arg("device") = "sim", py::arg("threads") = 1,
+             py::arg("program"), py::arg("device") = "sim", py::arg("threads") = 1, py::arg("level") = "auto",
              py::call_guard<py::gil_scoped_release>())
         .def("run", &run, py::arg("inputs"), py::arg("nhwc") = false, py::arg("trace") = py::none(),
              py::arg("profile") = py::none())

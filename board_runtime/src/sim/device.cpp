@@ -285,8 +285,8 @@ std::unique_ptr<Device> make_device(DeviceProgram program, int threads, Level le
 
 namespace npuforge {
 
-std::unique_ptr<Device> make_sim_device(DeviceProgram program, int threads) {
-    return sim::make_device(std::move(program), threads, sim::best_level());
+std::unique_ptr<Device> make_sim_device(DeviceProgram program, int threads, const std::string& level) {
+    return sim::make_device(std::move(program), threads, sim::parse_level(level));
 }
 
 }  // namespace npuforge
