@@ -168,7 +168,7 @@ std::pair<std::uint32_t, int> Runner::execute_async(const std::vector<TensorBuff
         for (std::size_t i = 0; i < inputs_.size(); ++i) {
             const TensorBuffer& buffer = pick(inputs, inputs_, i, "input");
             check_bytes(buffer, inputs_[i].name, "input");
-            job->inputs[input_order_[i]] = {buffer.data, buffer.type, buffer.shape, true};
+            job->inputs[input_order_[i]] = {buffer.data, buffer.type, buffer.shape, buffer.nhwc};
         }
         for (std::size_t i = 0; i < outputs_.size(); ++i) {
             const TensorBuffer& buffer = pick(outputs, outputs_, i, "output");
@@ -177,7 +177,7 @@ std::pair<std::uint32_t, int> Runner::execute_async(const std::vector<TensorBuff
                 outputs_[i].type != Type::kInt8)  // int8 tensors give float32 as well
                 throw ArgumentError("output '" + outputs_[i].name + "': type expected " +
                                     cpu::type_name(outputs_[i].type) + ", found " + cpu::type_name(buffer.type));
-            job->outputs[output_order_[i]] = {buffer.data, buffer.bytes, buffer.type, buffer.shape, true};
+            job->outputs[output_order_[i]] = {buffer.data, buffer.bytes, buffer.type, buffer.shape, buffer.nhwc};
         }
         if (stopping_) throw ArgumentError("the runner is being destroyed");
     } catch (const std::exception& error) {

@@ -23,13 +23,14 @@ struct RunnerTensor {
     const NpuTensor* npu = nullptr;        ///< scales of int8 tensors; lives as long as the runner
 };
 
-/// The application's memory for one tensor; must stay valid until `wait` has returned. `shape` as N, H, W, C.
+/// The application's memory for one tensor; must stay valid until `wait` has returned. `shape` as the data lies.
 struct TensorBuffer {
     std::string name;  ///< matched by name; empty: by position
     void* data = nullptr;
     std::size_t bytes = 0;
     cpu::Type type = cpu::Type::kFloat32;
     cpu::Shape shape;
+    bool nhwc = true;  ///< four-dimensional data as N, H, W, C; false: in ONNX's order of axes
 };
 
 class Runner {
