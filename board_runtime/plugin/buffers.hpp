@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 #include <vart/tensor_buffer.hpp>
+#include <vector>
 #include <xir/tensor/tensor.hpp>
 
 #include "npuforge/runner.hpp"

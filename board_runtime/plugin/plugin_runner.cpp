@@ -27,7 +27,8 @@ T attribute(const xir::Subgraph& subgraph, const std::string& key) {
     }
     const xir::any value = subgraph.get_attr(key);
     const T* typed = std::any_cast<T>(&value);
-    if (!typed) throw std::invalid_argument("subgraph " + subgraph.get_name() + ": attribute " + key + " has another type");
+    if (!typed)
+        throw std::invalid_argument("subgraph " + subgraph.get_name() + ": attribute " + key + " has another type");
     return *typed;
 }
 
@@ -48,8 +49,10 @@ std::vector<char> binary_of(const xir::Subgraph& subgraph) {
     return std::move(found->second);
 }
 
-// The native runner knows tensors by their ONNX names; the float form of a tensor at an NPU partition's border is `<name>_float`.
-std::string native_name(const xir::Tensor& tensor, const std::vector<RunnerTensor>& known, const std::string& subgraph) {
+// The native runner knows tensors by their ONNX names; the float form of a tensor at an NPU partition's border is
+// `<name>_float`.
+std::string native_name(const xir::Tensor& tensor, const std::vector<RunnerTensor>& known,
+                        const std::string& subgraph) {
     const std::string name = tensor.get_name();
     const std::string suffix = "_float";
     std::string stripped = name;
@@ -61,7 +64,8 @@ std::string native_name(const xir::Tensor& tensor, const std::vector<RunnerTenso
             if (other.name == candidate) return candidate;
         }
     }
-    throw std::invalid_argument("subgraph " + subgraph + ": tensor " + name + " is not in its .bin; compile the network again");
+    throw std::invalid_argument("subgraph " + subgraph + ": tensor " + name +
+                                " is not in its .bin; compile the network again");
 }
 
 }  // namespace
@@ -124,7 +128,8 @@ void PluginRunner::add_items(Job& job, const std::vector<vart::TensorBuffer*>& b
         }
         for (std::size_t batch = 0; batch < batches; ++batch) {
             job.items[batch].emplace_back(**found, names[index], static_cast<int>(batch) * own[0], own[0], input);
-            job.items[batch].back().native().nhwc = !onnx_order_ || job.items[batch].back().native().type == cpu::Type::kInt8;
+            job.items[batch].back().native().nhwc =
+                !onnx_order_ || job.items[batch].back().native().type == cpu::Type::kInt8;
         }
     }
 }

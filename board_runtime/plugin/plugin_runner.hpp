@@ -1,4 +1,5 @@
-// One subgraph of an npuforge .xmodel behind the vendor's `vart::RunnerExt`. Owns the runner's jobs; the inference is `npuforge::Runner`.
+// One subgraph of an npuforge .xmodel behind the vendor's `vart::RunnerExt`. Owns the runner's jobs; the inference is
+// `npuforge::Runner`.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 #include <vart/runner_ext.hpp>
+#include <vector>
 #include <xir/graph/subgraph.hpp>
 
 #include "buffers.hpp"

@@ -6,7 +6,7 @@ tensor's name, int8, NHWC; its float form (`<name>_float`, ONNX's axis order) be
 
 An NPU child carries: `mc_code` = its slice of the instruction stream; `reg_id_to_parameter_value["REG_0"]` = the whole `.bin` (DDR region 0; constants'
 `ddr_addr` is their offset in it); REG_1 = the pool (region 1; border tensors' `ddr_addr` and `stride` in bytes, which are elements);
-`npuforge_instructions` = [first, count]; `dpu_name`, `dpu_fingerprint` = the arch's; `runner` = our library.
+`npuforge_instructions` = [first, count]; `npuforge_partition` = index in the `.bin`; `dpu_name`, `dpu_fingerprint` = the arch's; `runner` = our library.
 """
 
 from __future__ import annotations
@@ -175,10 +175,12 @@ class _Writer:
 
     # ---- CPU partitions
 
-    def _cpu_child(self, name: str, leaf: list[str]) -> None:
+    def _cpu_child(self, name: str, leaf: list[str], attrs: Attrs | None = None) -> None:
         runner = Attr("map_string_2_string", dict.fromkeys(("run", "sim", "ref"), RUNNER_LIBRARY))
         self.children.append(
-            XSubgraph(name, {"device": string(CPU), "runner": runner, "workload": Attr("uint64", 0)}, leaf)
+            XSubgraph(
+                name, {"device": string(CPU), "runner": runner, "workload": Attr("uint64", 0)} | (attrs or {}), leaf
+            )
         )
 
     def _cpu_partition(self, index: int, partition: Partition) -> None:
@@ -196,7 +198,7 @@ class _Writer:
                     self.borders.setdefault(tensor, _Border()).plain[index] = producers[tensor]
                 if tensor in self.crossing:
                     self._quantise(tensor, producers[tensor], leaf)
-        self._cpu_child(f"subgraph_{leaf[0]}", leaf)
+        self._cpu_child(f"subgraph_{leaf[0]}", leaf, {"npuforge_partition": integer(index)})
 
     def _float(self, name: str, child: int, leaf: list[str]) -> str:
         """The op with the float form of `name` as the CPU child `child` sees it; what is missing is added to `leaf`."""
@@ -288,6 +290,7 @@ class _Writer:
             self.borders.setdefault(name, _Border()).fixed = fixed
             leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(DPU)}, leaf))
         attrs = self._npu_attrs(next(self.stored), order)
+        attrs["npuforge_partition"] = integer(index)
         attrs["workload"] = Attr("uint64", sum(int(leaf_.get("workload", 0)) for leaf_ in leaves))
         self.children.append(XSubgraph(f"subgraph_npu_{index}", attrs, [], leaves))
 

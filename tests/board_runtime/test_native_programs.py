@@ -62,3 +62,11 @@ def test_threads(programs: Path, model: Path, device: str) -> None:
 @pytest.mark.slow
 def test_random_damage(programs: Path, model: Path) -> None:
     subprocess.run([programs / "damage", model, "2000"], check=True)
+
+
+@pytest.mark.slow
+def test_runner_plug_in(programs: Path, model: Path) -> None:
+    """What the vendor's VART would load, against stand-ins of its classes: buffers of every kind, batches, threads, refusals."""
+    library = programs / "libnpuforge-runner-stand-in.so"
+    done = subprocess.run([programs / "plugin_exercise", library, model, "0"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stdout + done.stderr

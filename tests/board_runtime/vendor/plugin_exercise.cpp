@@ -1,5 +1,6 @@
-// Loads libnpuforge-runner.so as the vendor's VART does and compares it, byte for byte, with our own runner on the same .bin.
-// Usage: plugin_exercise <libnpuforge-runner.so> <model.bin> <partition>; prints "ok" or the first difference. Built with the stand-ins.
+// Loads libnpuforge-runner.so as the vendor's VART does and compares it, byte for byte, with our own runner on the same
+// .bin. Usage: plugin_exercise <libnpuforge-runner.so> <model.bin> <partition>; prints "ok" or the first difference.
+// Built with the stand-ins.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -115,9 +116,9 @@ void expect(npuforge::Runner& own, const Buffers& inputs, Buffers& outputs) {
                 one.name = tensor.get_name();
                 one.data = buffer->entries[batch].data();
                 one.bytes = buffer->entries[batch].size();
-                one.type = tensor.get_data_type().type == xir::DataType::FLOAT    ? npuforge::cpu::Type::kFloat32
+                one.type = tensor.get_data_type().type == xir::DataType::FLOAT   ? npuforge::cpu::Type::kFloat32
                            : tensor.get_data_type().type == xir::DataType::XUINT ? npuforge::cpu::Type::kUint8
-                                                                                  : npuforge::cpu::Type::kInt8;
+                                                                                 : npuforge::cpu::Type::kInt8;
                 for (const std::int32_t dim : tensor.get_shape()) one.shape.push(dim);
                 one.shape.dim[0] = 1;
                 native.push_back(one);
@@ -181,8 +182,9 @@ int main(int argc, char** argv) {
     std::unique_ptr<vart::Runner> runner(create_with_attrs(&subgraph, &attrs));
     auto* ext = dynamic_cast<vart::RunnerExt*>(runner.get());
     require(ext != nullptr, "not a RunnerExt");
-    require(runner->get_input_tensors().size() == inputs.size() && runner->get_output_tensors().size() == outputs.size(),
-            "tensor lists");
+    require(
+        runner->get_input_tensors().size() == inputs.size() && runner->get_output_tensors().size() == outputs.size(),
+        "tensor lists");
     require(ext->get_inputs().size() == inputs.size() && ext->get_outputs()[0]->data().second > 0, "own buffers");
 
     std::set<std::uint32_t> ids;
@@ -191,7 +193,8 @@ int main(int argc, char** argv) {
             for (const int batch : {1, 3}) {
                 const auto in_tensors = tensors_of(own.get_input_tensors(), batch, as_float);
                 const auto out_tensors = tensors_of(own.get_output_tensors(), batch, as_float);
-                Buffers in(in_tensors, location), out(out_tensors, location), expected(out_tensors, Location::HOST_VIRT);
+                Buffers in(in_tensors, location), out(out_tensors, location),
+                    expected(out_tensors, Location::HOST_VIRT);
                 fill(in, static_cast<unsigned>(batch));
                 expect(own, in, expected);
                 const auto [job, status] = runner->execute_async(in.pointers(true), out.pointers(true));

@@ -1,5 +1,6 @@
-// Stand-in for the vendor's header: only what our plug-in uses, in our own words, so that every test run compiles the plug-in where
-// the vendor's library is absent. Not its binary layout: a plug-in built with this header works with these tests only.
+// Stand-in for the vendor's header: only what our plug-in uses, in our own words, so that every test run compiles the
+// plug-in where the vendor's library is absent. Not its binary layout: a plug-in built with this header works with
+// these tests only.
 #pragma once
 
 #include <any>
