@@ -126,6 +126,25 @@ def _hard_sigmoid(m: Any, x: Number, p: Parameters, order: int) -> Number:
     return p.get("alpha", 0.2) * _inside(m, line, 0.0, 1.0) if order == 1 else x * 0.0
 
 
+# The polynomial of degree 5 closest to SiLU on [-8, 8] in the largest error (0.1945): x/2 is exact, c0 + c2 x^2 + c4 x^4 is the minimax fit of the
+# even rest x tanh(x/2)/2 (Remez; tests/hw_kernels/test_silu_polynomial.py computes it anew). Beyond, as a table's tails: 0 and x.
+SILU_POLYNOMIAL = (0.19444452023451986, 0.11605960615209412, -0.0009324674402457998)
+SILU_EDGE = 8.0
+
+
+def _silu_polynomial(m: Any, x: Number, order: int) -> Number:
+    c0, c2, c4 = SILU_POLYNOMIAL
+    inner = m.clip(x, -SILU_EDGE, SILU_EDGE)
+    square = inner * inner
+    value = (
+        0.5 * inner + c0 + square * (c2 + square * c4),
+        0.5 + inner * (2.0 * c2 + 4.0 * c4 * square),
+        2.0 * c2 + 12.0 * c4 * square,
+    )[order]
+    above = (x, 1.0, 0.0)[order]
+    return m.where(x < -SILU_EDGE, 0.0, m.where(x > SILU_EDGE, above, value))
+
+
 # ---- ReLU family
 def _leaky(m: Any, x: Number, p: Parameters, order: int) -> Number:
     alpha = p.get("alpha", 0.01)
@@ -189,6 +208,7 @@ FORMULAS: dict[str, Formula] = {
     "Sigmoid": Formula(*[lambda m, x, _, k=k: _gate(m, x)[k] for k in range(3)]),
     "ClipSigmoid": Formula(*[lambda m, x, _, k=k: _clip_gate(m, x, k) for k in range(3)]),
     "Silu": Formula(lambda m, x, _: x * sigmoid(m, x), _silu_slope, _silu_curvature),
+    "SiluPolynomial": Formula(*[lambda m, x, _, k=k: _silu_polynomial(m, x, k) for k in range(3)]),
     "Gelu": Formula(
         lambda m, x, _: 0.5 * x * (1.0 + erf(m, x / math.sqrt(2.0))),
         lambda m, x, _: 0.5 * (1.0 + erf(m, x / math.sqrt(2.0))) + x * _density(m, x),

@@ -96,10 +96,12 @@ class Bilinear(Op):
         """From the operator's own reference and gradient: d(dy) = B(vx, w) + B(x, vw) + L(vb), dx = B'(dy, vw), dw = B'(vx, dy)."""
         if node.activation.kind != "none":
             raise NotImplementedError
-        zeros = [np.zeros(np.shape(x)) for x in inputs]
+        zeros = [np.zeros(np.shape(x)) if is_float(x) else x for x in inputs]
         v = [z if d is None else np.asarray(d) for z, d in zip(zeros, directions, strict=True)]
         first = self.reference(node, [v[0], inputs[1], *v[2:]])[0]
         second = self.reference(node, [inputs[0], v[1], *zeros[2:]])[0]
         dx = self.gradient(node, [inputs[0], v[1], *inputs[2:]], output_gradients)[0]
         dw = self.gradient(node, [v[0], inputs[1], *inputs[2:]], output_gradients)[1]
-        return [dx, dw, *zeros[2:]], [first + second]
+        return [dx, dw, *(z if is_float(x) else None for z, x in zip(zeros[2:], inputs[2:], strict=True))], [
+            first + second
+        ]

@@ -57,6 +57,8 @@ def reason(op: Op, level: str) -> str:
     """Why the level is missing, empty where nothing says why."""
     if level == "gradient":
         return op.no_gradient
+    if level in ("CPU", "int8", "HLS", "DSL") and op.lowers_to:
+        return "lowered at import to " + ", ".join(op.lowers_to)
     if level in ("int8", "HLS", "DSL"):
         if runs_as(op):
             return "as " + ", ".join(runs_as(op))

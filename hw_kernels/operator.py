@@ -58,6 +58,8 @@ class Op:
     error_steps: ClassVar[float] = 1.0
     # The output's shape depends on values, not only on shapes.
     shape_from_values: ClassVar[bool] = False
+    # Operators that `lower` turns this one into (always, for constant parameters); the CPU and the NPU then run those.
+    lowers_to: ClassVar[tuple[str, ...]] = ()
     # Why the operator has no gradient, where `gradient` is not given.
     no_gradient: ClassVar[str] = ""
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.
@@ -67,6 +69,17 @@ class Op:
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
         """Output shapes (ONNX order) from the shapes of all inputs, constants included."""
         raise NotImplementedError
+
+    def output_types(self, node: Node, types: list[str]) -> list[str]:
+        """numpy dtype names of the outputs from those of the inputs; the first input's where the operator says nothing else."""
+        return [types[0] if types else "float32"] * len(node.outputs)
+
+    def lower(self, node: Node, graph: Graph) -> list[Node] | None:
+        """The same computation in other operators, done at import so that the NPU can run it; None: the node stays as it is.
+
+        The last node keeps the name and writes the outputs; constants may be added to `graph`.
+        """
+        return None
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """The meaning: float64, ONNX layout, all inputs (constants included), fused activation applied."""
@@ -173,6 +186,7 @@ def case_graph(name: str, case: Case, seed: int = 0) -> Graph:
         shapes = [np.shape(y) for y in op.reference(node, values)]
     else:
         shapes = op.infer(node, [tensors[n].shape for n in node.inputs])
-    for output, shape in zip(outputs, shapes, strict=True):
-        tensors[output] = TensorInfo(output, shape)
+    types = op.output_types(node, [tensors[n].dtype for n in node.inputs])
+    for output, shape, dtype in zip(outputs, shapes, types, strict=True):
+        tensors[output] = TensorInfo(output, shape, dtype)
     return Graph("case", [node], tensors, constants, inputs, outputs, 13)

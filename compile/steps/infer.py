@@ -40,7 +40,7 @@ def propagate(graph: Graph) -> None:
     for name, value in graph.constants.items():
         graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
     kept: list[Node] = []
-    for node in _expand_softmax(graph):
+    for node in _lowered(graph, _expand_softmax(graph)):
         values = _constant_outputs(graph, node)
         if values is None:
             _infer(graph, node)
@@ -145,10 +145,26 @@ def _infer_custom(graph: Graph, node: Node) -> None:
         raise ModelError(
             f"node '{node.name}' ({node.op}): shapes {shapes} are refused by the operator: {error}"
         ) from error
-    dtype = graph.tensors[node.inputs[0]].dtype if node.inputs else "float32"
-    for name, shape in zip(node.outputs, inferred, strict=False):
+    dtypes = operator.output_types(node, [graph.tensors[t].dtype for t in node.inputs if t])
+    for name, shape, dtype in zip(node.outputs, inferred, dtypes, strict=False):
         if name:
             graph.tensors[name] = TensorInfo(name, tuple(int(d) for d in shape), dtype)
+
+
+def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
+    """Yields the nodes in order, custom operators in the simpler ones that they lower to."""
+    for node in nodes:
+        operator = find_operator(node.op) if split_operator(node.op)[0] else None
+        lowered = operator.lower(node, graph) if operator is not None else None
+        if lowered is None:
+            yield node
+            continue
+        for part in lowered:
+            for name in part.inputs:
+                if name in graph.constants and name not in graph.tensors:
+                    value = graph.constants[name]
+                    graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+            yield part
 
 
 def _expand_softmax(graph: Graph) -> Iterator[Node]:

@@ -32,7 +32,16 @@ class Affine(Op):
     cost = AFFINE.cost
     onnx = (
         *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "Mish", "HardSwish", "HardSigmoid"),
-        *("BatchNormalization", "Add", "Sub", "Mul", "Div", "com.example::CustomGELU"),
+        *(
+            "BatchNormalization",
+            "Add",
+            "Sub",
+            "Mul",
+            "Div",
+            "com.example::CustomGELU",
+            "npuforge::Silu",
+            "npuforge::ClipSigmoid",
+        ),
     )
     constraints = (c.feature_maps, c.map_sizes, c.known_activation, parameters_per_channel)
     cases = (

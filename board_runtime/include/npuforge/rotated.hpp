@@ -1,0 +1,65 @@
+// Rotated boxes (cx, cy, width, height, angle in radians): intersection over union by clipping one box with the edges
+// of the other. In double, about the first box's centre; no memory is allocated.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace npuforge {
+
+struct Point {
+    double x, y;
+};
+
+/// Corners of a box in order around it, relative to (origin_x, origin_y).
+inline void box_corners(const float* box, double origin_x, double origin_y, Point corner[4]) {
+    const double cosine = std::cos(static_cast<double>(box[4])), sine = std::sin(static_cast<double>(box[4]));
+    const double half_w = std::fabs(static_cast<double>(box[2])) / 2,
+                 half_h = std::fabs(static_cast<double>(box[3])) / 2;
+    for (int i = 0; i < 4; ++i) {
+        const double x = i == 1 || i == 2 ? half_w : -half_w, y = i >= 2 ? half_h : -half_h;
+        corner[i] = {x * cosine - y * sine + box[0] - origin_x, x * sine + y * cosine + box[1] - origin_y};
+    }
+}
+
+/// Intersection over union; 0 where either box has no area. Clipping a quadrilateral by four lines leaves at most 8
+/// corners.
+inline double rotated_overlap(const float* a, const float* b) {
+    const double area_a = std::fabs(static_cast<double>(a[2]) * a[3]),
+                 area_b = std::fabs(static_cast<double>(b[2]) * b[3]);
+    if (!(area_a > 0.0 && area_b > 0.0)) return 0.0;
+    const double distance = std::hypot(static_cast<double>(a[0]) - b[0], static_cast<double>(a[1]) - b[1]);
+    if (distance > 0.5 * (std::hypot(static_cast<double>(a[2]), static_cast<double>(a[3])) +
+                          std::hypot(static_cast<double>(b[2]), static_cast<double>(b[3]))))
+        return 0.0;
+    Point polygon[16], clipped[16], window[4];
+    box_corners(a, a[0], a[1], polygon);
+    box_corners(b, a[0], a[1], window);
+    int count = 4;
+    for (int e = 0; e < 4 && count > 0; ++e) {
+        const Point start = window[e], end = window[(e + 1) % 4];
+        const auto side = [&](const Point& p) {
+            return (end.x - start.x) * (p.y - start.y) - (end.y - start.y) * (p.x - start.x);
+        };
+        int kept = 0;
+        for (int i = 0; i < count && kept < 15; ++i) {
+            const Point &p = polygon[i], &q = polygon[(i + 1) % count];
+            const double sp = side(p), sq = side(q);
+            if (sp >= 0.0) clipped[kept++] = p;
+            if ((sp > 0.0 && sq < 0.0) || (sp < 0.0 && sq > 0.0)) {
+                const double t = sp / (sp - sq);
+                clipped[kept++] = {p.x + (q.x - p.x) * t, p.y + (q.y - p.y) * t};
+            }
+        }
+        std::copy_n(clipped, kept, polygon);
+        count = kept;
+    }
+    double twice = 0.0;
+    for (int i = 1; i + 1 < count; ++i)
+        twice += (polygon[i].x - polygon[0].x) * (polygon[i + 1].y - polygon[0].y) -
+                 (polygon[i + 1].x - polygon[0].x) * (polygon[i].y - polygon[0].y);
+    const double common = std::min({std::max(0.0, 0.5 * twice), area_a, area_b});
+    return common / (area_a + area_b - common);
+}
+
+}  // namespace npuforge

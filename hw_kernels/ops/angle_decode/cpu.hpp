@@ -1,0 +1,38 @@
+// AngleDecode on the CPU partition: atan2(s, c)/2 in [-pi/2, pi/2) of the halves along one axis.
+#pragma once
+
+#include "npuforge/cpu.hpp"
+#include "npuforge/cpu_math.hpp"
+
+namespace npuforge::cpu {
+
+inline void register_angle_decode(Registry& registry) {
+    registry.add("npuforge::AngleDecode", [](const NodeInfo& node) {
+        const std::int64_t attribute = node.integer("axis", 1);
+        Kernel kernel;
+        kernel.shape = [=](const Args& args) {
+            node.check(args.has(0) && args.in(0).type == Type::kFloat32, "input 0 must be float32");
+            const int axis = normal_axis(node, attribute, args.in(0).shape.rank);
+            node.check(args.in(0).shape.dim[axis] % 2 == 0, "sines and cosines are needed: an even size along axis");
+            args.out().type = Type::kFloat32;
+            args.out().shape = args.in(0).shape;
+            args.out().shape.dim[axis] /= 2;
+        };
+        kernel.run = [=](const Args& args) {
+            constexpr float kQuarter = 1.57079632679489662f;
+            const Shape& s = args.out().shape;
+            const int axis = normal_axis(node, attribute, s.rank);
+            const std::int64_t outer = s.count(0, axis), block = s.count(axis, s.rank);
+            const float* x = args.in(0).as<float>();
+            float* y = args.out().as<float>();
+            for (std::int64_t o = 0; o < outer; ++o, x += 2 * block, y += block)
+                for (std::int64_t i = 0; i < block; ++i) {
+                    const float angle = 0.5f * std::atan2(x[i], x[block + i]);
+                    y[i] = angle >= kQuarter ? -kQuarter : angle;
+                }
+        };
+        return kernel;
+    });
+}
+
+}  // namespace npuforge::cpu

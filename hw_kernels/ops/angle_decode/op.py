@@ -1,0 +1,46 @@
+"""AngleDecode: the angle in [-90, 90) degrees from (sin 2a, cos 2a), which need not have length 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.errors import ModelError
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
+
+
+@register
+class AngleDecode(HostOp):
+    """a = atan2(s, c)/2 in [-pi/2, pi/2), (s, c) the halves of x along `axis`; 0 where both are 0"""
+
+    names = ("npuforge::AngleDecode",)
+    onnx = ("npuforge::AngleDecode",)
+    cases = (
+        Case([(1, 6, 4, 5)], {"axis": 1}),
+        Case([(5, 2)], {"axis": -1}),
+        Case([(0, 2)], {"axis": -1}, why="no detection"),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        axis = int(node.attrs.get("axis", 1)) % len(shapes[0])
+        if shapes[0][axis] % 2:
+            raise ModelError(
+                f"node {node.name}: AngleDecode needs sines and cosines along axis {axis}, found {shapes[0][axis]} values"
+            )
+        return [(*shapes[0][:axis], shapes[0][axis] // 2, *shapes[0][axis + 1 :])]
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        sine, cosine = np.split(inputs[0], 2, int(node.attrs.get("axis", 1)))
+        angle = 0.5 * np.arctan2(sine, cosine)
+        return [np.where(angle >= np.pi / 2, -np.pi / 2, angle)]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """(c, -s) / (2 (s*s + c*c)) times da; 0 where both are 0."""
+        axis, da = int(node.attrs.get("axis", 1)), output_gradients[0]
+        sine, cosine = np.split(np.asarray(inputs[0], np.float64), 2, axis)
+        square = sine * sine + cosine * cosine
+        factor = np.divide(0.5 * da, square, out=np.zeros_like(square), where=square > 0)
+        return [np.concatenate([factor * cosine, -factor * sine], axis)]

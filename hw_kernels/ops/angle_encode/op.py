@@ -1,0 +1,48 @@
+"""AngleEncode: a box's angle as sine and cosine of twice the angle, which do not jump where -90 degrees meets 90."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, register
+
+
+@register
+class AngleEncode(HostOp):
+    """y = (sin 2a, cos 2a) along `axis`, a in radians; a and a + pi are the same box and give the same code"""
+
+    names = ("npuforge::AngleEncode",)
+    onnx = ("npuforge::AngleEncode",)
+    cases = (
+        Case([(1, 3, 4, 5)], {"axis": 1}, why="three anchors: six channels"),
+        Case([(6, 1)], {"axis": -1}),
+        Case([(0, 1)], {"axis": -1}, why="no detection"),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        axis = int(node.attrs.get("axis", 1)) % len(shapes[0])
+        return [(*shapes[0][:axis], 2 * shapes[0][axis], *shapes[0][axis + 1 :])]
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        twice = 2.0 * inputs[0]
+        return [np.concatenate([np.sin(twice), np.cos(twice)], int(node.attrs.get("axis", 1)))]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """2 cos 2a dsin - 2 sin 2a dcos."""
+        ds, dc = np.split(output_gradients[0], 2, int(node.attrs.get("axis", 1)))
+        twice = 2.0 * np.asarray(inputs[0], np.float64)
+        return [2.0 * (np.cos(twice) * ds - np.sin(twice) * dc)]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """-4 (sin 2a dsin + cos 2a dcos) in a."""
+        axis, v = int(node.attrs.get("axis", 1)), np.asarray(directions[0])
+        ds, dc = np.split(output_gradients[0], 2, axis)
+        twice = 2.0 * np.asarray(inputs[0], np.float64)
+        of_codes = np.concatenate([2.0 * np.cos(twice) * v, -2.0 * np.sin(twice) * v], axis)
+        return [-4.0 * (np.sin(twice) * ds + np.cos(twice) * dc) * v], [of_codes]

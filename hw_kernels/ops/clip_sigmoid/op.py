@@ -1,0 +1,17 @@
+"""ClipSigmoid on the CPU partition; on the NPU it is an Affine with this activation."""
+
+from __future__ import annotations
+
+from npuforge.hw_kernels.formulas import FORMULAS
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class ClipSigmoid(Unary):
+    """y = min(max(sigmoid(x), 0.1), 0.9)"""
+
+    names = ("npuforge::ClipSigmoid",)
+    onnx = ("npuforge::ClipSigmoid",)
+    formula = FORMULAS["ClipSigmoid"]
+    cases = (Case([(1, 3, 4, 5)]), Case([(2, 1, 1, 1)], why="one channel, one pixel, two images"))

@@ -1,0 +1,55 @@
+"""ModSigmoid: a sigmoid whose threshold is learnt, one per channel or one for all; at inference a bias in front of a sigmoid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.hw_kernels.formulas import FORMULAS, sigmoid
+from npuforge.hw_kernels.gradients import unbroadcast
+from npuforge.hw_kernels.host import Binary
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
+
+
+@register
+class ModSigmoid(Binary):
+    """y = sigmoid(x - threshold); the threshold broadcasts to x"""
+
+    names = ("npuforge::ModSigmoid",)
+    onnx = ("npuforge::ModSigmoid",)
+    lowers_to = ("Sub", "Sigmoid")
+    cases = (
+        Case([(2, 3, 4, 5)], constants=[(3, 1, 1)]),
+        Case(
+            [(1, 1, 1, 1)],
+            constants=[()],
+            values=lambda r: [r.normal(size=(1, 1, 1, 1)), np.array(0.25)],
+            why="one threshold",
+        ),
+    )
+
+    def function(self, a: Any, b: Any, node: Node) -> Any:
+        return sigmoid(np, a - b)
+
+    def slopes(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[np.ndarray, np.ndarray]:
+        slope = FORMULAS["Sigmoid"].slope(np, a - b, {})
+        return slope, -slope
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """With d = v_x - v_threshold: dy * curvature * d to x, its negative to the threshold, slope * d to dy."""
+        a, b = (np.asarray(x, np.float64) for x in inputs)
+        v = [np.zeros(np.shape(x)) if d is None else d for x, d in zip(inputs, directions, strict=True)]
+        d, formula = v[0] - v[1], FORMULAS["Sigmoid"]
+        bent = output_gradients[0] * formula.curvature(np, a - b, {}) * d
+        return [unbroadcast(bent, a.shape), unbroadcast(-bent, b.shape)], [formula.slope(np, a - b, {}) * d]
+
+    def lower(self, node: Node, graph: Graph) -> list[Node] | None:
+        shifted = f"{node.outputs[0]}/shifted"
+        return [
+            Node(f"{node.name}/shift", "Sub", list(node.inputs), [shifted], sources=list(node.sources)),
+            Node(node.name, "Sigmoid", [shifted], list(node.outputs), sources=list(node.sources)),
+        ]

@@ -1,0 +1,33 @@
+// RotatedIou on the CPU partition: intersection over union of every pair of rotated boxes.
+#pragma once
+
+#include "npuforge/cpu.hpp"
+#include "npuforge/cpu_math.hpp"
+#include "npuforge/rotated.hpp"
+
+namespace npuforge::cpu {
+
+inline void register_rotated_iou(Registry& registry) {
+    registry.add("npuforge::RotatedIou", [](const NodeInfo& node) {
+        Kernel kernel;
+        kernel.shape = [=](const Args& args) {
+            for (std::size_t i = 0; i < 2; ++i)
+                node.check(args.has(i) && args.in(i).type == Type::kFloat32 && args.in(i).shape.rank == 2 &&
+                               args.in(i).shape.dim[1] == 5,
+                           "two float32 lists of boxes Nx5 are needed");
+            args.out().type = Type::kFloat32;
+            args.out().shape = Shape{args.in(0).shape.dim[0], args.in(1).shape.dim[0]};
+        };
+        kernel.run = [](const Args& args) {
+            const float *a = args.in(0).as<float>(), *b = args.in(1).as<float>();
+            const std::int64_t rows = args.out().shape.dim[0], columns = args.out().shape.dim[1];
+            float* y = args.out().as<float>();
+            for (std::int64_t i = 0; i < rows; ++i)
+                for (std::int64_t j = 0; j < columns; ++j)
+                    *y++ = static_cast<float>(rotated_overlap(a + 5 * i, b + 5 * j));
+        };
+        return kernel;
+    });
+}
+
+}  // namespace npuforge::cpu

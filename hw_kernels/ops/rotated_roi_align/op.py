@@ -1,0 +1,119 @@
+"""RotatedRoiAlign: features of rotated regions by bilinear sampling, averaged per bin; with angle 0 ONNX's RoiAlign (half_pixel, avg)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.errors import ModelError
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
+
+Samples = tuple[np.ndarray, np.ndarray]  # flat map indices [bins, samples * 4], their weights
+
+
+def sample_bins(roi: np.ndarray, node: Node, height: int, width: int) -> Samples:
+    """For every bin of one region (batch, cx, cy, width, height, angle): which pixels its average reads, and with which weight.
+
+    Pixel centres lie at half-integers, so sampling coordinates are the region's minus 1/2. A sample more than a pixel outside the map reads 0; within
+    it is clamped to the border, as in ONNX's RoiAlign.
+    """
+    scale, ratio = float(node.attrs.get("spatial_scale", 1.0)), int(node.attrs.get("sampling_ratio", 0))
+    rows, columns = int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))
+    x, y, w, h = (float(v) * scale for v in roi[1:5])
+    x, y = x - 0.5, y - 0.5
+    count_y = ratio if ratio > 0 else max(1, int(np.ceil(h / rows)))
+    count_x = ratio if ratio > 0 else max(1, int(np.ceil(w / columns)))
+    local_y = ((np.arange(rows * count_y) + 0.5) / (rows * count_y) - 0.5) * h
+    local_x = ((np.arange(columns * count_x) + 0.5) / (columns * count_x) - 0.5) * w
+    cosine, sine = np.cos(float(roi[5])), np.sin(float(roi[5]))
+    at_x = x + local_x[None, :] * cosine - local_y[:, None] * sine
+    at_y = y + local_x[None, :] * sine + local_y[:, None] * cosine
+    outside = (at_x < -1.0) | (at_x > width) | (at_y < -1.0) | (at_y > height)
+    indices, weights = [], []
+    at_x, at_y = np.clip(at_x, 0.0, width - 1.0), np.clip(at_y, 0.0, height - 1.0)
+    left, top = np.floor(at_x).astype(np.int64), np.floor(at_y).astype(np.int64)
+    for dy, dx in np.ndindex(2, 2):
+        px, py = np.minimum(left + dx, width - 1), np.minimum(top + dy, height - 1)
+        share_x = (at_x - left) if dx else 1.0 - (at_x - left)
+        share_y = (at_y - top) if dy else 1.0 - (at_y - top)
+        indices.append(py * width + px)
+        weights.append(np.where(outside, 0.0, share_x * share_y) / (count_x * count_y))
+
+    def by_bin(values: list[np.ndarray]) -> np.ndarray:
+        stacked = np.stack(values, -1).reshape(rows, count_y, columns, count_x, 4)
+        return stacked.transpose(0, 2, 1, 3, 4).reshape(rows * columns, -1)
+
+    return by_bin(indices), by_bin(weights)
+
+
+def _regions(random: np.random.Generator) -> np.ndarray:
+    return np.array(
+        [
+            [0, 4.0, 3.5, 5.0, 3.0, 0.3],
+            [1, 2.0, 5.0, 9.0, 2.0, -1.2],
+            [1, 0.5, 0.5, 3.0, 3.0, 0.8],
+            [0, 40.0, 40.0, 2.0, 2.0, 0.1],
+        ]
+    ) + np.concatenate([np.zeros((4, 1)), random.uniform(-0.1, 0.1, (4, 5))], 1)
+
+
+@register
+class RotatedRoiAlign(HostOp):
+    """y[k, c, i, j] = mean of x[batch of k, c] sampled in bin (i, j) of region k; regions (batch, cx, cy, width, height, angle in radians)"""
+
+    names = ("npuforge::RotatedRoiAlign",)
+    onnx = ("npuforge::RotatedRoiAlign",)
+    cases = (
+        Case(
+            [(2, 3, 7, 9), (4, 6)],
+            {"output_height": 2, "output_width": 3, "sampling_ratio": 2},
+            values=lambda random: [random.normal(size=(2, 3, 7, 9)), _regions(random)],
+            why="regions inside, across the border and outside",
+        ),
+        Case(
+            [(2, 1, 7, 9), (4, 6)],
+            {"output_height": 3, "output_width": 2, "spatial_scale": 0.5},
+            values=lambda random: [random.normal(size=(2, 1, 7, 9)), _regions(random)],
+            why="samples by size",
+        ),
+        Case([(1, 2, 3, 3), (0, 6)], values=lambda r: [r.normal(size=(1, 2, 3, 3)), np.zeros((0, 6))], why="no region"),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        if len(shapes) != 2 or len(shapes[0]) != 4 or len(shapes[1]) != 2 or shapes[1][1] != 6:
+            raise ModelError(
+                f"node {node.name}: RotatedRoiAlign needs a map N, C, H, W and regions [K, 6], found {shapes}"
+            )
+        rows, columns = int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))
+        return [(shapes[1][0], shapes[0][1], rows, columns)]
+
+    def _check(self, node: Node, x: np.ndarray, rois: np.ndarray) -> None:
+        bad = (rois[:, 0] < 0) | (rois[:, 0] >= x.shape[0]) | (rois[:, 0] != np.floor(rois[:, 0]))
+        if bad.any():
+            raise ModelError(
+                f"node {node.name}: region {int(np.argmax(bad))} names image {rois[bad][0, 0]:g} of {x.shape[0]}"
+            )
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        x, rois = (np.asarray(v, np.float64) for v in inputs)
+        self._check(node, x, rois)
+        y = np.zeros(self.infer(node, [x.shape, rois.shape])[0])
+        for k, roi in enumerate(rois):
+            indices, weights = sample_bins(roi, node, x.shape[2], x.shape[3])
+            flat = x[int(roi[0])].reshape(x.shape[1], -1)
+            y[k] = (flat[:, indices] * weights).sum(-1).reshape(y.shape[1:])
+        return [y]
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """Of the map; regions are proposals, nothing is trained through them."""
+        x, rois = (np.asarray(v, np.float64) for v in inputs)
+        dx = np.zeros(x.shape).reshape(x.shape[0], x.shape[1], -1)
+        for k, roi in enumerate(rois):
+            indices, weights = sample_bins(roi, node, x.shape[2], x.shape[3])
+            dy = output_gradients[0][k].reshape(x.shape[1], -1)
+            for c in range(x.shape[1]):
+                np.add.at(dx[int(roi[0]), c], indices, weights * dy[c][:, None])
+        return [dx.reshape(x.shape), None]

@@ -1,0 +1,17 @@
+"""Silu on the CPU partition; on the NPU it is an Affine with this activation."""
+
+from __future__ import annotations
+
+from npuforge.hw_kernels.formulas import FORMULAS
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Case, register
+
+
+@register
+class Silu(Unary):
+    """y = x * sigmoid(x)"""
+
+    names = ("npuforge::Silu",)
+    onnx = ("npuforge::Silu",)
+    formula = FORMULAS["Silu"]
+    cases = (Case([(1, 3, 4, 5)]), Case([(2, 1, 1, 1)], why="one channel, one pixel, two images"))

@@ -1,0 +1,37 @@
+"""UnalignNhwc16: the inverse of AlignNhwc16; pad lanes are dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.errors import ModelError
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Mover
+from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.operator import Case, Shape, register
+
+
+@register
+class UnalignNhwc16(Mover, HostOp):
+    """y[n, c, h, w] = x[n, h, w, c] for c below `channels`"""
+
+    names = ("npuforge::UnalignNhwc16",)
+    onnx = ("npuforge::UnalignNhwc16",)
+    cases = (
+        Case([(2, 4, 5, 16)], {"channels": 3}),
+        Case([(1, 1, 1, 32)], {"channels": 32}, why="nothing to drop"),
+    )
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        channels = int(node.attrs["channels"])
+        if len(shapes[0]) != 4 or not 1 <= channels <= shapes[0][3]:
+            raise ModelError(
+                f"node {node.name}: UnalignNhwc16 to {channels} channels needs N, H, W, C with at least as many, found {shapes[0]}"
+            )
+        n, h, w, _ = shapes[0]
+        return [(n, channels, h, w)]
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        return [np.ascontiguousarray(np.moveaxis(inputs[0][..., : int(node.attrs["channels"])], -1, 1))]
