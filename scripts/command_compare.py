@@ -50,6 +50,12 @@ def _print(result: Comparison) -> None:
         print(
             f"output {name} holds whole numbers (classes): {unequal} of {count} differ; no part of the gates on cosine and error"
         )
+    for group in data.channel_groups:
+        print(
+            f"  {group.output}, {group.name}: float {group.low:.4g} .. {group.high:.4g}, error at most {group.max_abs_error:.4g}, "
+            f"mean {group.mean_abs_error:.3g}, {group.distinct_device} distinct values (float: {group.distinct_float})"
+            + (" FLATTENED" if group.flattened else "")
+        )
     for column in COLUMNS:
         if column in data.accuracy:
             accuracy = data.accuracy[column]

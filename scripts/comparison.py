@@ -18,6 +18,7 @@ from npuforge.scripts.build_folder import Build
 from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn, Prepared, prepare_image
 from npuforge.scripts.datasets import Dataset
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
+from npuforge.scripts.report.channel_groups import GroupMeter
 from npuforge.scripts.report.data import (
     DEVICE,
     FLOAT,
@@ -157,6 +158,7 @@ def compare(
         raise UsageError("--truth needs a detection head in the preprocessing record (head.kind)")
     scored: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
     layer_inputs: list[tuple[Prepared, Arrays]] = []
+    groups = GroupMeter(build.preprocess.head)
     for number, path in enumerate(images, start=1):
         image = prepare_image(path, build.preprocess)
         integers, integer_outputs = integer_column.integers_and_outputs(image)
@@ -165,11 +167,18 @@ def compare(
         _differences(result, records, integers)
         for name, value in outputs[FLOAT].items():
             result.outputs.add(name, value, device_outputs[name])
+            groups.add(name, value, device_outputs[name])
         if number <= layer_images:
             layer_inputs.append((image, integers))
         if heads is not None:
             _detect(result.data, image, heads, outputs, scored, truth, number)
         progress("compare", number, len(images))
+    result.data.channel_groups = groups.result()
+    result.data.notices += [
+        f"output {g.output}, {g.name}: {g.distinct_device} distinct values are left of {g.distinct_float}; quantisation has flattened them"
+        for g in result.data.channel_groups
+        if g.flattened
+    ]
     set_losses(result.data, _losses(build, integer_column, layer_inputs, result.data, progress))
     for layer in result.data.layers:
         entry = result.differences.get(layer.name, Difference())

@@ -8,6 +8,7 @@ from npuforge.compile.context import Context
 from npuforge.compile.ir.errors import QuantisationError, VerifyError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.quantization import ConvParams, EltwiseParams, QGraph
+from npuforge.quant.mixed_ranges import mixed_ranges
 from npuforge.quant.quantize import quantize
 
 
@@ -21,6 +22,7 @@ def run(graph: Graph, ctx: Context) -> QGraph:
     options = ctx.options
     qgraph = quantize(graph, ctx.statistics, options.mode, options.calibrator, options.alpha, ctx.preprocess)
     ctx.qgraph = qgraph
+    ctx.notices += [str(mixed) for mixed in mixed_ranges(qgraph, ctx.statistics)]
     return qgraph
 
 

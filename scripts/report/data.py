@@ -139,6 +139,25 @@ class Accuracy:
 
 
 @dataclass
+class ChannelGroup:
+    """Channels of one network output that mean the same (box, scores): float range, errors of the device, distinct values in one image.
+
+    `flattened`: the float network has many values, the device only a few.
+    """
+
+    output: str
+    name: str
+    channels: int
+    low: float
+    high: float
+    max_abs_error: float
+    mean_abs_error: float
+    distinct_float: int
+    distinct_device: int
+    flattened: bool
+
+
+@dataclass
 class Gate:
     """A limit the user set. `found` is None where it could not be measured (then the gate has not passed)."""
 
@@ -183,6 +202,7 @@ class ReportData:
     images: list[ImageComparison] = field(default_factory=list)
     accuracy: dict[str, Accuracy] = field(default_factory=dict)  # column → mAP, where there is truth
     accuracy_images: int = 0
+    channel_groups: list[ChannelGroup] = field(default_factory=list)
     gates: list[Gate] = field(default_factory=list)
     index_outputs: dict[str, tuple[int, int]] = field(
         default_factory=dict
