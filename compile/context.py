@@ -39,7 +39,8 @@ def no_notice(text: str) -> None:
 
 @dataclass
 class Options:
-    """The user's choices. `calibration`: image files. `alpha`: None lets the quantiser choose per tensor. `dump`: folder for the steps' graphs.
+    """The user's choices. `calibration`: image files. `alpha`: None lets the quantiser choose per tensor. `own_scales`: a quantised model's scales
+    and integer weights are taken over. `dump`: folder for the steps' graphs.
 
     `notice` is called with each notice the moment it is known, `progress` as the work goes on.
     """
@@ -53,6 +54,7 @@ class Options:
     mode: str = "fine"
     calibrator: str = "minmax"
     alpha: float | None = None
+    own_scales: bool = True
     dump: Path | None = None
     progress: Progress = no_progress
     notice: Callable[[str], None] = no_notice

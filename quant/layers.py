@@ -80,6 +80,33 @@ def quantised_weight(
     return quantised.astype(np.int8), acc_scale
 
 
+def whole_weight(weight: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
+    """The model's own integers [O, …] of weights [O, …] in units of `scale` [O], int8; None where they are no whole multiples in [-128, 127]."""
+    steps = weight / scale.reshape(-1, *[1] * (weight.ndim - 1))
+    integers = np.round(steps)
+    fits = integers.min(initial=0.0) >= -128 and integers.max(initial=0.0) <= 127
+    return integers.astype(np.int8) if fits and np.abs(steps - integers).max(initial=0.0) < 1e-3 else None
+
+
+def uniform(values: np.ndarray, group: int) -> np.ndarray | None:
+    """The one value of each group's channels [group], None where a group has several."""
+    split = values.reshape(group, -1)
+    return split[:, 0] if (split == split[:, :1]).all() else None
+
+
+def given_weight(
+    node: Node, weight: np.ndarray, scale_in: np.ndarray, group: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """A quantised model's own integers and the accumulator's scale; None where the input's channels have unlike scales."""
+    if node.weight_scale is None:
+        return None
+    step = uniform(scale_in, group)
+    integers = whole_weight(weight, node.weight_scale)
+    if step is None or integers is None:
+        return None
+    return integers, node.weight_scale * np.repeat(step, len(weight) // group)
+
+
 @dataclass
 class Algorithms:
     """Algorithms of DESIGN section 8 for one convolution: each is on where its knowledge is given."""
@@ -97,7 +124,10 @@ def convolution(
     """Conv and ConvTranspose."""
     weight, bias = convolution_weight(node, graph)
     group = int(node.attrs.get("group", 1))
-    quantised, acc_scale = quantised_weight(weight, bias, x.scale, group)
+    own = given_weight(node, weight, x.scale, group)
+    if own is not None:
+        algorithms = NO_ALGORITHMS
+    quantised, acc_scale = own or quantised_weight(weight, bias, x.scale, group)
     steps = per_output(x.scale, len(bias), group)[:, None, None, :]
     if algorithms.weight_rounding is not None:
         quantised = round_weights(weight * steps, acc_scale, steps[:, 0, 0], algorithms.weight_rounding)

@@ -13,7 +13,7 @@ from npuforge.compile.ir.quantization import MoveParams, NodeParams, QGraph, Ten
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.activations import is_curve
 from npuforge.hw_kernels.arithmetic import round_half_up
-from npuforge.quant import layers, stages
+from npuforge.quant import given, layers, stages
 from npuforge.quant.balance import choose_alphas
 from npuforge.quant.ranges import CALIBRATORS, channel_ranges, largest_pre_activation
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
@@ -22,6 +22,7 @@ from npuforge.quant.statistics import Statistics, TensorStatistics, pre_activati
 
 MODES = ("fine", "pow2")
 ALGORITHMS = ("weight_rounding", "bias_correction")  # each can be switched off
+GIVEN = "the model's own scale"
 PRE_ACTIVATION_MAX = 1024.0  # 16 bits with the fewest fraction bits of a table stage
 
 
@@ -52,6 +53,8 @@ def image_tensors(region: Region, preprocess: Preprocess | None) -> set[str]:
                 return False
             if node.op not in ("SpaceToDepth", "ChannelGather") or not foldable(node.outputs[0]):
                 return False
+            if node.op == "ChannelGather" and len(set(node.attrs["indices"])) < len(node.attrs["indices"]):
+                return False
         return bool(region.readers.get(tensor))
 
     def collect(tensor: str) -> None:
@@ -62,7 +65,9 @@ def image_tensors(region: Region, preprocess: Preprocess | None) -> set[str]:
 
     for tensor in region.graph.inputs:
         channels = region.graph.tensors[tensor].shape[1:2]
-        if channels == (len(preprocess.mean),) and tensor in region.readers and foldable(tensor):
+        if channels != (len(preprocess.mean),) or tensor not in region.readers or not foldable(tensor):
+            continue
+        if given.takes_pixels(region, preprocess):
             collect(tensor)
     return found
 
@@ -134,6 +139,8 @@ def _quantize_fine(
     ranges = _ranges(region, statistics, calibrator, images)
     if alpha is not None:
         alphas = dict.fromkeys(ranges, alpha)
+    elif graph.grids:
+        alphas = dict.fromkeys(ranges, 0.0)  # one scale per tensor: given integer weights stay what they are
     else:
         image = None if preprocess is None else image_quant(preprocess)
         covariances = statistics.inputs if "weight_rounding" in algorithms else {}
@@ -142,6 +149,9 @@ def _quantize_fine(
         if tensor in images:
             assert preprocess is not None
             qgraph.quant[tensor] = image_quant(preprocess)
+        elif tensor in graph.grids:
+            qgraph.quant[tensor] = given.tensor_quant(graph, tensor)
+            qgraph.notes[tensor] = GIVEN
         else:
             low, high = ranges[tensor]
             scale = stages.channel_scales(low, high, alphas[tensor])
@@ -154,17 +164,20 @@ def _quantize_fine(
             qgraph.params[node.name] = MoveParams()
             qgraph.quant[output] = carried(node, graph, qgraph.quant)
         else:
-            low, high = ranges[output]
-            out = layers.Output(stages.channel_scales(low, high, alphas[output]), low)
-            if is_curve(node.activation):
-                before = tensor_statistics(statistics, pre_activation(output), node.name)
-                out.largest_pre = largest_pre_activation(before, node.activation)
+            if output in graph.grids:
+                out = given.output(graph, node)
+            else:
+                low, high = ranges[output]
+                out = layers.Output(stages.channel_scales(low, high, alphas[output]), low)
+                if is_curve(node.activation):
+                    before = tensor_statistics(statistics, pre_activation(output), node.name)
+                    out.largest_pre = largest_pre_activation(before, node.activation)
             chosen = layers.Algorithms()
             if node.op in CONVOLUTIONS:
                 chosen.weight_rounding = statistics.inputs.get(node.name) if "weight_rounding" in algorithms else None
                 chosen.bias_correction = samples.mean_shift(node.inputs[0]) if samples is not None else None
             qgraph.params[node.name], qgraph.quant[output] = layer(node, qgraph, out, chosen)
-            qgraph.notes[node.name] = f"alpha={alphas[output]:g}"
+            qgraph.notes[node.name] = _note(node, out, qgraph.quant[output], alphas.get(output))
             if is_curve(node.activation) and out.largest_pre >= PRE_ACTIVATION_MAX:
                 qgraph.notes[node.name] += (
                     f", pre-activation clipped at {PRE_ACTIVATION_MAX:g} (calibrated {out.largest_pre:g})"
@@ -172,6 +185,14 @@ def _quantize_fine(
         if samples is not None:
             samples.run(node)
     return qgraph
+
+
+def _note(node: Node, out: layers.Output, quant: TensorQuant, alpha: float | None) -> str:
+    """What was chosen for the output, and whether the weights are the model's own."""
+    text = GIVEN if alpha is None else f"alpha={alpha:g}"
+    if alpha is None and (quant.scale != out.scale).any():
+        text += ", raised to hold the requantisation factor"
+    return text
 
 
 def _ranges(
@@ -183,7 +204,7 @@ def _ranges(
     return {
         tensor: channel_ranges(tensor_statistics(statistics, tensor, owner), tensor, calibrator)
         for tensor, owner in sources
-        if tensor not in images
+        if tensor not in images and tensor not in region.graph.grids
     }
 
 

@@ -43,6 +43,9 @@ Alpha = Annotated[
     float | None,
     typer.Option("--alpha", help="Exponent of the per-channel scales; default: chosen per tensor", min=0.0, max=1.0),
 ]
+Recalibrate = Annotated[
+    bool, typer.Option("--recalibrate", help="Ignore the scales of a model that is quantised already; choose new ones")
+]
 DumpSteps = Annotated[
     Path | None, typer.Option("--dump-steps", help="Save the graph after every step in this folder", show_default=False)
 ]
@@ -62,6 +65,7 @@ class Choices:
     mode: Mode = "fine"
     calibrator: Calibrator = "minmax"
     alpha: Alpha = None
+    recalibrate: Recalibrate = False
     dump_steps: DumpSteps = None
 
     def check(self, output: Path, progress: Progress = no_progress) -> Options:
@@ -77,6 +81,7 @@ class Choices:
             mode=_known("--mode", self.mode, MODES),
             calibrator=_known("--calibrator", self.calibrator, tuple(CALIBRATORS)),
             alpha=self.alpha,
+            own_scales=not self.recalibrate,
             dump=self.dump_steps,
             progress=progress,
             notice=show_notice,

@@ -39,8 +39,24 @@ class Activation:
 
 
 @dataclass
+class Grid:
+    """Scales that a quantised model brings: real = (q - zero_point) * scale.
+
+    scale float64 and zero_point int64 have one entry, or one per index of `axis`. Of an activation q is int8 in [-128, 127] (an unsigned file's
+    zero point is shifted by 128) and the axis is the channels'; of a constant q is the file's own integer.
+    """
+
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int = 1
+
+
+@dataclass
 class Node:
-    """One operator application. `sources` are the ONNX node names it came from (never empty after import)."""
+    """One operator application. `sources` are the ONNX node names it came from (never empty after import).
+
+    `weight_scale` float64 [O]: of a convolution whose weights a quantised model brings as integers; each weight is a whole multiple of it.
+    """
 
     name: str
     op: str
@@ -51,6 +67,7 @@ class Node:
     sources: list[str] = field(default_factory=list)
     device: str = ""  # "NPU" or "CPU" after the partition step
     reason: str = ""  # why the node is on the CPU
+    weight_scale: np.ndarray | None = None
 
 
 @dataclass
@@ -79,6 +96,7 @@ class Graph:
     )  # "NHWC" where the ONNX input is; shapes here stay N, C, H, W
     partitions: list[Partition] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)  # what the exporter wrote into the file (class names, task)
+    grids: dict[str, Grid] = field(default_factory=dict)  # by tensor: the scales of a model that is quantised already
 
     def producer(self, tensor: str) -> Node | None:
         """The node that writes `tensor`, None for graph inputs and constants."""

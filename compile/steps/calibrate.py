@@ -13,6 +13,10 @@ from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import prepare
 from npuforge.compile.reference import GraphExecutor
 from npuforge.quant.calibrate import Arrays, calibrate
+from npuforge.quant.given import missing_scales
+from npuforge.quant.quantize import image_tensors
+from npuforge.quant.regions import Region
+from npuforge.quant.statistics import Statistics
 
 
 def network_input(graph: Graph, pixels: np.ndarray, tensor: np.ndarray) -> np.ndarray:
@@ -20,16 +24,41 @@ def network_input(graph: Graph, pixels: np.ndarray, tensor: np.ndarray) -> np.nd
     return tensor if graph.input_layout.get(graph.inputs[0], "NCHW") == "NCHW" else tensor.transpose(0, 3, 1, 2)
 
 
+_QUANTISED = (b"QuantizeLinear", b"QLinear", b"QGemm")  # every quantised file holds one of these operator names
+
+
 def check_images(options: Options) -> None:
-    """CalibrationError where there are no images; called before any work is done."""
-    if not options.calibration:
-        raise CalibrationError("no calibration images: give a folder of typical images with --calib")
+    """CalibrationError where there are no images and the file can bring no scales of its own; called before any work is done."""
+    if options.calibration:
+        return
+    if options.own_scales and options.mode == "fine" and options.model.is_file():
+        data = options.model.read_bytes()
+        if any(name in data for name in _QUANTISED):
+            return
+    raise CalibrationError("no calibration images: give a folder of typical images with --calib")
+
+
+def _without_images(graph: Graph, ctx: Context) -> Graph:
+    """A quantised model needs no images where it gives every scale."""
+    region = Region.of(graph)
+    missing = missing_scales(region, image_tensors(region, ctx.preprocess))
+    if not graph.grids or missing:
+        detail = ""
+        if graph.grids:
+            writer = graph.producer(missing[0])
+            node = f" (written by node '{writer.name}')" if writer is not None else ""
+            detail = f"; the model gives no scales for {len(missing)} tensors, first '{missing[0]}'{node}"
+        raise CalibrationError(f"no calibration images{detail}: give a folder of typical images with --calib")
+    ctx.statistics = Statistics()
+    ctx.note(["no calibration: every scale is the quantised model's own"])
+    return graph
 
 
 def run(graph: Graph, ctx: Context) -> Graph:
-    """The step. Raises CalibrationError where there are no images or one cannot be read."""
+    """The step. Raises CalibrationError where there are no images but some are needed, or one cannot be read."""
     images = ctx.options.calibration
-    check_images(ctx.options)
+    if not images:
+        return _without_images(graph, ctx)
 
     current: list[Path] = []  # the image in work
 

@@ -1,14 +1,15 @@
-"""QuantizeLinear/DequantizeLinear models become float networks again, so that the kit can quantise them its own way.
+"""QuantizeLinear/DequantizeLinear models become float networks whose tensors and weights remember the scales they were quantised with.
 
-A pair on an activation rounds and saturates. The rounding is dropped; the saturation is kept where it means something: quantisers delete a ReLU when the
-range of the pair starts at real 0, so there a Clip from 0 is put back. Weights behind a DequantizeLinear are constants already (`infer`).
+A pair on an activation rounds and saturates. The rounding becomes `Graph.grids` of the tensor, which the quantiser takes over; the saturation is kept where it
+means something: quantisers delete a ReLU when the range of the pair starts at real 0, so there a Clip from 0 is put back. Weights behind a
+DequantizeLinear are constants already (`infer`); their convolution gets `weight_scale`. What is no pair is written out in float operators.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.graph import Graph, Grid, Node
 from npuforge.compile.steps.rewrite import Editor
 
 _NON_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Clip")
@@ -27,13 +28,14 @@ _CARRIES_SIGN = (
 
 
 class QuantisedModelWarning(UserWarning):
-    """The model carries its own quantisation, which the import takes out."""
+    """The model carries its own quantisation: what became of it."""
 
 
-def remove_pairs(graph: Graph) -> list[Warning]:
-    """Takes QuantizeLinear → DequantizeLinear pairs out of `graph`; what the user should know about it."""
+def take_pairs(graph: Graph) -> list[Warning]:
+    """Takes QuantizeLinear → DequantizeLinear pairs out of `graph` into `graph.grids`; what the user should know about it."""
     editor = Editor(graph)
     removed = rectified = 0
+    unlike: list[str] = []
     for node in editor.ordered():
         if node.op != "DequantizeLinear" or not editor.alive(node):
             continue
@@ -42,6 +44,11 @@ def remove_pairs(graph: Graph) -> list[Warning]:
             continue
         x, target = quantise.inputs[0], node.outputs[0]
         low = _lowest(editor, quantise)
+        grid = _activation_grid(editor, quantise)
+        if grid is None:
+            unlike.append(x)
+        else:
+            graph.grids[target] = grid
         sources = [*quantise.sources, *node.sources]
         editor.remove(node)
         if low == 0.0 and not _never_negative(editor, x):
@@ -50,26 +57,45 @@ def remove_pairs(graph: Graph) -> list[Warning]:
             editor.add(clip, node)
             rectified += 1
         else:
+            if grid is not None:
+                graph.grids.setdefault(x, grid)
             identity = Node(editor.fresh_node(f"{node.name}/float"), "Identity", [x], [target], sources=sources)
             editor.add(identity, node)
         removed += 1
+    changed = removed > 0
+    for node in editor.ordered():
+        if node.op in ("QuantizeLinear", "DequantizeLinear") and editor.alive(node):
+            changed |= _write_out(editor, node)
+    _weight_scales(graph)
+    if changed:
+        editor.finish()
     if not removed:
         return []
-    editor.finish()
     note = f", {rectified} of them replaced by the ReLU that their range implies" if rectified else ""
+    other = (
+        f"; {len(unlike)} of them (first: tensor '{unlike[0]}') are not 8 bit or not along the channels: calibration chooses scales there"
+        if unlike
+        else ""
+    )
     return [
         QuantisedModelWarning(
-            f"the model is quantised: {removed} QuantizeLinear/DequantizeLinear pairs were taken out{note}; "
-            "its own scales are not used, calibration chooses new ones"
+            f"the model is quantised: {removed} QuantizeLinear/DequantizeLinear pairs were taken over{note}{other}"
         )
     ]
+
+
+def forget_scales(graph: Graph) -> None:
+    """Makes a quantised model a float one: its weights stay what they are, its scales are dropped."""
+    graph.grids.clear()
+    for node in graph.nodes:
+        node.weight_scale = None
 
 
 def _same_grid(editor: Editor, quantise: Node, dequantise: Node) -> bool:
     """Both nodes have the same constant scale and zero point."""
     for position in (1, 2):
         first, second = (
-            editor.constant(n.inputs[position]) if len(n.inputs) > position else np.zeros(())
+            editor.constant(n.inputs[position]) if len(n.inputs) > position and n.inputs[position] else np.zeros(())
             for n in (quantise, dequantise)
         )
         if first is None or second is None or not np.array_equal(first.reshape(-1), second.reshape(-1)):
@@ -77,14 +103,29 @@ def _same_grid(editor: Editor, quantise: Node, dequantise: Node) -> bool:
     return True
 
 
+def _zero_point(editor: Editor, quantise: Node) -> np.ndarray | None:
+    if len(quantise.inputs) > 2 and quantise.inputs[2]:
+        return editor.constant(quantise.inputs[2])
+    return np.zeros((), editor.graph.tensors[quantise.outputs[0]].dtype)
+
+
+def _activation_grid(editor: Editor, quantise: Node) -> Grid | None:
+    """The pair's scales for int8 integers; None where they are not 8 bit, or differ along another axis than the channels."""
+    zero, scale = _zero_point(editor, quantise), editor.constant(quantise.inputs[1])
+    if zero is None or scale is None or zero.dtype not in (np.int8, np.uint8) or quantise.attrs.get("block_size", 0):
+        return None
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        return None
+    rank = len(editor.shape(quantise.inputs[0]))
+    if scale.size > 1 and quantise.attrs.get("axis", 1) % max(rank, 1) != 1:
+        return None
+    shift = 128 if zero.dtype == np.uint8 else 0
+    return Grid(scale.astype(np.float64).reshape(-1), zero.astype(np.int64).reshape(-1) - shift)
+
+
 def _lowest(editor: Editor, quantise: Node) -> float | None:
     """The smallest real value of the pair's range (per tensor), None where it differs between channels."""
-    zero = (
-        editor.constant(quantise.inputs[2])
-        if len(quantise.inputs) > 2 and quantise.inputs[2]
-        else np.zeros((), np.uint8)
-    )
-    scale = editor.constant(quantise.inputs[1])
+    zero, scale = _zero_point(editor, quantise), editor.constant(quantise.inputs[1])
     if zero is None or scale is None or zero.dtype.kind not in "iu":
         return None
     low = (np.iinfo(zero.dtype).min - zero.astype(np.int64)) * scale.astype(np.float64)
@@ -104,3 +145,69 @@ def _never_negative(editor: Editor, tensor: str) -> bool:
         low = editor.constant(node.inputs[1]) if len(node.inputs) > 1 else None
         return low is not None and bool((low >= 0).all())
     return node.op in _NON_NEGATIVE
+
+
+def _write_out(editor: Editor, node: Node) -> bool:
+    """A QuantizeLinear or DequantizeLinear that is in no pair (an integer input or output of the model, two unlike grids) in float operators."""
+    scale, zero = editor.constant(node.inputs[1]), _zero_point(editor, node) if node.op == "QuantizeLinear" else None
+    if node.op == "DequantizeLinear":
+        zero = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros((), np.int32)
+    if scale is None or zero is None or zero.dtype.kind not in "iu" or node.attrs.get("block_size", 0):
+        return False
+    shape = editor.shape(node.inputs[0])
+    axis = node.attrs.get("axis", 1)
+    wide = [-1 if i == axis % len(shape) else 1 for i in range(len(shape))] if scale.size > 1 else []
+    step, shift = (np.asarray(v, np.float32).reshape(wide) for v in (scale, zero))
+    limits = np.iinfo(zero.dtype)
+    target = node.outputs[0]
+    chain: list[tuple[str, list[str], dict[str, int]]] = []
+
+    def constant(label: str, value: np.ndarray | float) -> str:
+        return editor.add_constant(f"{target}/{label}", np.asarray(value, np.float32))
+
+    if node.op == "DequantizeLinear":
+        chain = [
+            ("Cast", [], {"to": 1}),
+            ("Sub", [constant("zero_point", shift)], {}),
+            ("Mul", [constant("scale", step)], {}),
+        ]
+    else:
+        code = {"int8": 3, "uint8": 2, "int16": 5, "uint16": 4, "int32": 6}[zero.dtype.name]
+        chain = [
+            ("Div", [constant("scale", step)], {}),
+            ("Round", [], {}),
+            ("Add", [constant("zero_point", shift)], {}),
+            ("Clip", [constant("low", float(limits.min)), constant("high", float(limits.max))], {}),
+            ("Cast", [], {"to": code}),
+        ]
+    current = node.inputs[0]
+    editor.remove(node)
+    for position, (op, constants, attrs) in enumerate(chain):
+        last = position == len(chain) - 1
+        output = target if last else editor.fresh_tensor(f"{target}/{op.lower()}", shape)
+        name = editor.fresh_node(f"{node.name}/{op.lower()}")
+        editor.add(Node(name, op, [current, *constants], [output], dict(attrs), sources=list(node.sources)), node)
+        current = output
+    return True
+
+
+def _weight_scales(graph: Graph) -> None:
+    """`weight_scale` of every convolution and fully connected layer whose weights come from integers with one scale per output."""
+    for node in graph.nodes:
+        if node.op not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or len(node.inputs) < 2:
+            continue
+        grid, weight = graph.grids.get(node.inputs[1]), graph.constants.get(node.inputs[1])
+        if grid is None or weight is None or not (np.isfinite(grid.scale).all() and (grid.scale > 0).all()):
+            continue
+        group = int(node.attrs.get("group", 1))
+        if node.op == "Conv":
+            axis, outputs = 0, weight.shape[0]
+        elif node.op == "ConvTranspose":
+            axis, outputs = 1, weight.shape[1] * group
+        else:
+            axis = 0 if node.attrs.get("transB", 0) else weight.ndim - 1
+            outputs = weight.shape[axis]
+        if grid.scale.size == 1:
+            node.weight_scale = np.full(outputs, grid.scale[0])
+        elif grid.axis % weight.ndim == axis:
+            node.weight_scale = np.tile(grid.scale, outputs // grid.scale.size)

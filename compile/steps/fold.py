@@ -147,6 +147,8 @@ def _into_previous(editor: Editor, node: Node) -> bool:
     editor.remove(node)
     editor.update(conv, outputs=list(node.outputs))
     _set_parameters(editor, conv, wide, bias * scale + shift)
+    if conv.weight_scale is not None:
+        conv.weight_scale = np.where(scale == 0, 1.0, conv.weight_scale * np.abs(scale))
     extend_sources(conv, node)
     return True
 
@@ -191,6 +193,8 @@ def _into_next(editor: Editor, node: Node) -> bool:
     editor.remove(node)
     editor.update(conv, inputs=[x, *conv.inputs[1:]])
     _set_parameters(editor, conv, wide, bias)
+    if (scale != 1).any():
+        conv.weight_scale = None  # the integers differ between input channels now
     conv.sources = merged_sources(node, conv)
     return True
 

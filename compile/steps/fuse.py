@@ -1,7 +1,7 @@
 """The fuse step: ONNX nodes become the canonical operators of the NPU, activations become part of the node before them.
 
 Order: movement chains → ChannelGather/SpaceToDepth; single nodes → canonical form; activations → fused, where the tensor before the activation has no
-other reader and is no graph output, else a stand-alone Affine.
+other reader and is no graph output, else a stand-alone Affine; a quantised model's own scales last.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from npuforge.compile.steps.activations import ACTIVATION
 from npuforge.compile.steps.canonical import canonicalise, stand_alone
 from npuforge.compile.steps.moves import gather_channels
 from npuforge.compile.steps.rewrite import Editor, extend_sources
+from npuforge.compile.steps.take_over import take_over
 
 TAKES_ACTIVATION = ("Conv", "ConvTranspose", "Add", "Sub", "Mul", "Affine")
 
@@ -45,4 +46,5 @@ def fuse(graph: Graph) -> Graph:
             extend_sources(before, node)
         else:
             stand_alone(editor, node)
+    take_over(editor)
     return editor.finish()

@@ -19,11 +19,12 @@ from onnx import numpy_helper
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
-from npuforge.compile.steps.dequantise import remove_pairs
+from npuforge.compile.steps.dequantise import take_pairs
 from npuforge.compile.steps.infer import propagate
 from npuforge.compile.steps.onnx_file import check_model, read_model
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.compile.steps.opset import upgrade
+from npuforge.compile.steps.qoperator import expand_quantised
 from npuforge.compile.steps.rewrite import Editor
 
 _FLOATS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
@@ -58,9 +59,10 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     name = Path(source).stem if not isinstance(source, onnx.ModelProto) else (source.graph.name or "model")
     graph = _to_graph(simplified, name)
     graph.metadata = {p.key: p.value for p in model.metadata_props}
+    trouble += expand_quantised(graph)
     upgrade(graph)
     propagate(graph)
-    trouble += remove_pairs(graph)
+    trouble += take_pairs(graph)
     return Imported(Editor(graph).finish(), model, trouble)
 
 

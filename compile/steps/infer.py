@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
-from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.ir.graph import Graph, Grid, Node, TensorInfo
 from npuforge.compile.steps.onnx_nodes import infer_node, run_node, split_operator
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
@@ -50,6 +51,7 @@ def propagate(graph: Graph) -> None:
             if name:
                 graph.constants[name] = value
                 graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+        _keep_grid(graph, node)
     graph.nodes = kept
     _refuse_open_convolutions(graph)
     for name in graph.outputs:
@@ -57,6 +59,20 @@ def propagate(graph: Graph) -> None:
             raise UnsupportedError(
                 f"graph output '{name}' is constant: it does not depend on the input; remove it from the outputs"
             )
+
+
+def _keep_grid(graph: Graph, node: Node) -> None:
+    """The scales of a constant that comes from integers, also behind a Transpose."""
+    name = node.outputs[0]
+    if node.op == "DequantizeLinear" and not node.attrs.get("block_size", 0):
+        scale = graph.constants[node.inputs[1]].astype(np.float64).reshape(-1)
+        zero = graph.constants[node.inputs[2]] if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
+        if graph.constants[node.inputs[0]].dtype.kind in "iu":
+            graph.grids[name] = Grid(scale, zero.astype(np.int64).reshape(-1), node.attrs.get("axis", 1))
+    elif node.op == "Transpose" and node.inputs[0] in graph.grids:
+        grid, rank = graph.grids[node.inputs[0]], graph.constants[name].ndim
+        perm = node.attrs.get("perm") or list(range(rank))[::-1]
+        graph.grids[name] = replace(grid, axis=perm.index(grid.axis % rank))
 
 
 def _refuse_open_convolutions(graph: Graph) -> None:

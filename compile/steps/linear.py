@@ -76,8 +76,11 @@ def _lift(editor: Editor, node: Node) -> None:
     target = node.outputs[0]
     editor.remove(node)
     current = editor.fresh_tensor(f"{target}/map", (1, outputs, 1, 1))
-    attrs = {"kernel_shape": [height, width]}
-    editor.add(Node(node.name, "Conv", [source, *names], [current], attrs, sources=merged_sources(*chain, node)), node)
+    conv = Node(node.name, "Conv", [source, *names], [current], {"kernel_shape": [height, width]})
+    conv.sources = merged_sources(*chain, node)
+    if node.weight_scale is not None:
+        conv.weight_scale = node.weight_scale * abs(float(node.attrs.get("alpha", 1.0)))
+    editor.add(conv, node)
     current, target, last = _follow(editor, node, current, target)
     back = editor.add_constant(f"{target}/shape", np.asarray([1, outputs], np.int64))
     editor.add(

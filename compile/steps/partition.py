@@ -55,6 +55,7 @@ SMALL_SHARE = 0.01
 COMMON: tuple[Constraint, ...] = (has_integer_semantics, concatenates_channels, is_canonical)
 
 HEAD_REASON = "no convolution follows: decode of the head, kept in float so that scores and boxes keep their resolution"
+FLOAT_REASON = "the quantised model leaves this output in float and gives no scale for it: calibration images (--calib) bring it to the NPU"
 
 # What makes a node canonical (contract of import and fuse): attributes that must be there.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
@@ -84,16 +85,22 @@ def data_inputs(node: Node) -> int:
 
 # ---- the decision
 def run(graph: Graph, ctx: Any = None) -> Graph:
-    """Step interface of the pipeline: `ctx.arch` when there is one."""
-    return partition(graph, getattr(ctx, "arch", None))
+    """Step interface of the pipeline."""
+    return partition(graph, calibrated=ctx is None or bool(ctx.options.calibration))
 
 
-def partition(graph: Graph, arch: Any = None) -> Graph:
-    """Sets `device` and `reason` of every node and builds `graph.partitions`; nodes end up in execution order."""
+def partition(graph: Graph, calibrated: bool = True) -> Graph:
+    """Sets `device` and `reason` of every node and builds `graph.partitions`; nodes end up in execution order.
+
+    `calibrated`: whether images will tell the scales that a quantised model does not give.
+    """
     editor = Editor(graph)
     region = editor.reaches_convolution()
+    before_another = {id(p) for n in editor.ordered() if id(n) in region for t in n.inputs if (p := editor.producer(t))}
     for node in editor.ordered():
         node.reason = failed(node, graph) if id(node) in region else HEAD_REASON
+        if graph.grids and not calibrated and id(node) not in before_another and not node.reason:
+            node.reason = "" if node.outputs[0] in graph.grids else FLOAT_REASON
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
             _check_cpu(node, editor)

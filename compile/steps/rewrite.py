@@ -202,6 +202,7 @@ class Editor:
             named.update(node.inputs, node.outputs)
         graph.tensors = {k: v for k, v in graph.tensors.items() if k in named}
         graph.constants = {k: v for k, v in graph.constants.items() if k in named}
+        graph.grids = {k: v for k, v in graph.grids.items() if k in named}
         return graph
 
 
