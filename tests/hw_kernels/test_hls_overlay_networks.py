@@ -1,25 +1,24 @@
 """Compiled programs on the multi-kernel overlay under the thread sanitizer: the code generator's tokens order every access that must be
-ordered (no data race, csim's bytes), and a token taken out of a compiled program is a race."""
+ordered (no data race, csim's bytes), none of them is redundant, and each one taken out of a compiled program is a race."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from happens_before import Stream, Token
 from hls_support import run
-from test_hls_overlay import build_testbench
+from test_hls_overlay import Execution, build_testbench, run_testbench
 
 from npuforge.compile.steps.generate import generate
 from npuforge.compile.steps.write_bin import to_bytes
 from npuforge.hw_kernels.arch import Arch, load
 from npuforge.hw_kernels.isa.binfile import BinFile, parse_bin
-from npuforge.hw_kernels.isa.codec import decode, encode, split
-from npuforge.hw_kernels.isa.instructions import Engine
+from npuforge.hw_kernels.isa.codec import split
 
 pytestmark = pytest.mark.skipif(shutil.which("clang++") is None, reason="needs clang++ with the thread sanitizer")
 
@@ -61,35 +60,28 @@ class Program:
         assert outcome.code == "OK"
         return outcome.pool
 
-    def on_overlay(self, testbench: Path, folder: Path, instructions: list[bytes]) -> tuple[str, np.ndarray]:
-        """What the thread sanitizer says, and the pool (an engine that read parameters too early may refuse them: the pool shows it)."""
+    def on_overlay(
+        self, testbench: Path, folder: Path, instructions: list[bytes], order: list[int] | None = None
+    ) -> Execution:
+        """A run in which an engine that read parameters too early may refuse them: the pool shows it."""
         offset = self.binary["instructions"].offset + 128 * self.first
         image = bytearray(self.binary.image)
         image[offset : offset + 128 * self.count] = b"".join(instructions)
-        (folder / "image").write_bytes(bytes(image))
-        (folder / "pool").write_bytes(self.pool().tobytes())
-        command = [str(testbench), str(folder / "image"), str(folder / "pool"), str(offset), str(self.count)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert len(result.stdout.splitlines()) == 5, result.stderr[:2000]
-        return result.stderr, np.frombuffer((folder / "pool").read_bytes(), np.int8)
+        return run_testbench(testbench, folder, bytes(image), self.pool().tobytes(), offset, self.count, order)
 
 
-def without_token(program: list[bytes], taker: int, giver_engine: int) -> list[bytes] | None:
-    """The program without the token that instruction `taker` takes from an engine; None if only HALT takes it."""
-    decoded = [decode(one) for one in program]
-    engine = decoded[taker][0].engine
-    if decoded[taker][0].name == "HALT":
-        return None
-    number = sum(1 for i, f in decoded[:taker] if i.engine == engine and f["pop"] >> giver_engine & 1)
-    givers = [k for k, (i, f) in enumerate(decoded) if i.engine == giver_engine and f["push"] >> engine & 1]
-    fields = [dict(f) for _, f in decoded]
-    fields[taker]["pop"] &= ~(1 << giver_engine)
-    fields[givers[number]]["push"] &= ~(1 << engine)
-    return [encode(i.name, **f) for (i, _), f in zip(decoded, fields, strict=True)]
+@dataclass
+class Small:
+    """A small network's program and the testbench for its arch."""
+
+    program: Program
+    stream: Stream
+    arch: Arch
+    testbench: Path
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, Arch, Path]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     from backend import small_arch
     from networks_int8 import Net
     from test_generate_networks import backbone
@@ -97,28 +89,52 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, Arch, Path
     net = Net((3, 48, 64), 1)
     arch = small_arch(131072)
     program = Program.of(to_bytes(generate(net.finish(*backbone(net)), arch)))
-    return program, arch, build_testbench(tmp_path_factory.mktemp("small"), arch.sram_bytes, arch.pixel_parallel)
+    testbench = build_testbench(tmp_path_factory.mktemp("small"), arch.sram_bytes, arch.pixel_parallel)
+    return Small(program, Stream(program.instructions), arch, testbench)
 
 
-def test_a_compiled_network_has_no_race(small: tuple[Program, Arch, Path], tmp_path: Path) -> None:
-    program, arch, testbench = small
-    report, pool = program.on_overlay(testbench, tmp_path, program.instructions)
-    assert "data race" not in report, report[:2000]
-    assert np.array_equal(pool, program.expected(arch))
+def test_a_compiled_network_has_no_race(small: Small, tmp_path: Path) -> None:
+    """Free engines, and orders in which two instructions that may run at once change places."""
+    expected = small.program.expected(small.arch)
+    at_once = small.stream.unordered()
+    assert len(at_once) > 20
+    orders = [small.stream.side_by_side(pair[::-1]) for pair in at_once[:: len(at_once) // 5]]
+    for order in (None, *orders):
+        execution = small.program.on_overlay(small.testbench, tmp_path, small.program.instructions, order)
+        assert not execution.race, execution.process.stderr[:2000]
+        assert np.array_equal(execution.pool, expected)
 
 
-def test_a_token_taken_out_is_a_race(small: tuple[Program, Arch, Path], tmp_path: Path) -> None:
-    program, _, testbench = small
-    instructions = program.instructions
-    takers = [(k, int(e)) for k, one in enumerate(instructions) for e in Engine if decode(one)[1]["pop"] >> e & 1]
-    changed = [c for k, e in takers[:: max(1, len(takers) // 12)] if (c := without_token(instructions, k, e))]
-    assert len(changed) >= 8
-    # The sanitizer sees a race only in a run where nothing else happens to order the two threads, so it gets five runs and need not
-    # see every one. That every missing token is refused or changes bytes is proved without threads (test_hls_tokens, test_mutation).
-    caught = [
-        any("data race" in program.on_overlay(testbench, tmp_path, other)[0] for _ in range(5)) for other in changed
-    ]
-    assert sum(caught) >= len(caught) / 2
+def test_no_token_is_redundant(small: Small) -> None:
+    assert small.stream.races() == [] and small.stream.unfinished() == []
+    assert [token for token in small.stream.tokens if small.stream.redundant(token)] == []
+
+
+def seen(small: Small, folder: Path, token: Token, pair: tuple[int, int]) -> bool:
+    """Does the sanitizer see the race of `pair` where the token is missing?"""
+    order = small.stream.side_by_side(pair, token)
+    return small.program.on_overlay(small.testbench, folder, small.stream.without(token), order).race
+
+
+def test_every_token_taken_out_is_a_race(small: Small, tmp_path: Path) -> None:
+    """One run each. The token that only HALT takes ends the program, no engine touches memory after it."""
+    tokens = [token for token in small.stream.tokens if token.taker != small.program.count - 1]
+    assert len(tokens) >= 30
+    missed = [token for token in tokens if not seen(small, tmp_path, token, small.stream.races(token)[0])]
+    assert missed == []
+
+
+@pytest.mark.full
+def test_every_race_of_every_token_is_seen(small: Small, tmp_path: Path) -> None:
+    """All pairs that a missing token leaves unordered, in both orders."""
+    missed, count = [], 0
+    for token in small.stream.tokens:
+        for pair in small.stream.races(token):
+            for side in (pair, pair[::-1]):
+                count += 1
+                if not seen(small, tmp_path, token, side):
+                    missed.append((token, side))
+    assert missed == [] and count > 300
 
 
 @pytest.mark.full
@@ -131,10 +147,13 @@ def test_real_networks_have_no_race(name: str, arch_name: str, tmp_path: Path) -
     if not model.exists():
         pytest.skip(f"{model} is absent")
     preset = "yolox_nano" if name.startswith("yolox") else "yolo_fastest_1.1"
-    quantised = ladder.quantise_network(model, preset, "fine")
+    images = sorted(ladder.IMAGES.glob("*.jpg"))[:4]
+    quantised = ladder.quantise_network(model, preset, "fine", images)
     arch = load(arch_name)
     program = Program.of(ladder.compile_graph(quantised, arch).image)
     testbench = build_testbench(tmp_path, arch.sram_bytes, arch.pixel_parallel)
-    report, pool = program.on_overlay(testbench, tmp_path, program.instructions)
-    assert "data race" not in report, report[:2000]
-    assert np.array_equal(pool, program.expected(arch))
+    stream = Stream(program.instructions)
+    assert [token for token in stream.tokens if not stream.carries_a_conflict(token)] == []
+    execution = program.on_overlay(testbench, tmp_path, program.instructions)
+    assert not execution.race, execution.process.stderr[:2000]
+    assert np.array_equal(execution.pool, program.expected(arch))
