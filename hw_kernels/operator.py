@@ -60,6 +60,8 @@ class Op:
     shape_from_values: ClassVar[bool] = False
     # Operators that `lower` turns this one into (always, for constant parameters); the CPU and the NPU then run those.
     lowers_to: ClassVar[tuple[str, ...]] = ()
+    # Outputs (by position) that name something, such as a class, in whatever type: the distance of two values says nothing.
+    index_outputs: ClassVar[tuple[int, ...]] = ()
     # Why the operator has no gradient, where `gradient` is not given.
     no_gradient: ClassVar[str] = ""
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.

@@ -48,7 +48,7 @@ def _print(result: Comparison) -> None:
     )
     for name, (unequal, count) in data.index_outputs.items():
         print(
-            f"output {name} holds whole numbers (classes): {unequal} of {count} differ; no part of the gates on cosine and error"
+            f"output {name} holds class numbers: {unequal} of {count} differ; no part of the gates on cosine and error"
         )
     for group in data.channel_groups:
         print(

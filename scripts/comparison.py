@@ -11,7 +11,9 @@ import numpy as np
 from npuforge.board_runtime.heads import COCO_SETTINGS, Head
 from npuforge.board_runtime.session import TraceRecord
 from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.graph import Graph
 from npuforge.compile.reference import GraphExecutor
+from npuforge.hw_kernels.operator import find
 from npuforge.quant.analysis import LayerLoss, analyse, measured_tensors
 from npuforge.quant.executor import Arrays
 from npuforge.scripts.build_folder import Build
@@ -65,11 +67,11 @@ class OutputError:
     largest_of: str = ""  # the output with the largest error
     indices: dict[str, Difference] = field(
         default_factory=dict
-    )  # outputs of integers (class numbers): no cosine, no error
+    )  # class numbers and other integers: no cosine, no error
 
-    def add(self, name: str, reference: np.ndarray, found: np.ndarray) -> None:
-        """One output of one image."""
-        if reference.dtype.kind in "iub":  # the distance of two class numbers says nothing
+    def add(self, name: str, reference: np.ndarray, found: np.ndarray, index: bool = False) -> None:
+        """One output of one image. `index`: its values name something, as integers always do."""
+        if index or reference.dtype.kind in "iub":  # the distance of two class numbers says nothing
             entry = self.indices.setdefault(name, Difference())
             entry.compared += reference.size
             same = reference.shape == found.shape
@@ -106,6 +108,14 @@ class Comparison:
     def differing(self) -> int:
         """Values in which the device differs from the integer graph, all layers and images."""
         return sum(d.differing for d in self.differences.values()) + self.pad_lane_errors
+
+
+def index_tensors(graph: Graph) -> set[str]:
+    """Tensors whose values name something (classes), as their operators declare."""
+    operators = [(node, find(node.op)) for node in graph.nodes]
+    return {
+        node.outputs[i] for node, op in operators if op is not None for i in op.index_outputs if i < len(node.outputs)
+    }
 
 
 class _Known:
@@ -157,6 +167,7 @@ def compare(
     if truth is not None and heads is None:
         raise UsageError("--truth needs a detection head in the preprocessing record (head.kind)")
     scored: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
+    indices = index_tensors(qgraph.graph)
     layer_inputs: list[tuple[Prepared, Arrays]] = []
     groups = GroupMeter(build.preprocess.head)
     for number, path in enumerate(images, start=1):
@@ -166,7 +177,7 @@ def compare(
         outputs = {FLOAT: float_column(image), INTEGER: integer_outputs, DEVICE: device_outputs}
         _differences(result, records, integers)
         for name, value in outputs[FLOAT].items():
-            result.outputs.add(name, value, device_outputs[name])
+            result.outputs.add(name, value, device_outputs[name], name in indices)
             groups.add(name, value, device_outputs[name])
         if number <= layer_images:
             layer_inputs.append((image, integers))

@@ -206,7 +206,7 @@ class ReportData:
     gates: list[Gate] = field(default_factory=list)
     index_outputs: dict[str, tuple[int, int]] = field(
         default_factory=dict
-    )  # outputs of whole numbers → (differing, compared)
+    )  # outputs of class numbers → (differing, compared)
     notices: list[str] = field(default_factory=list)
 
     def worst_first(self) -> list[Layer]:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from command_line import GOOD, CommandLine, save_model, tiny_model
 
+from npuforge.compile.steps.import_onnx import import_model
 from npuforge.hw_kernels import arch as arches
-from npuforge.scripts.comparison import OutputError
+from npuforge.scripts.comparison import OutputError, index_tensors
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -339,7 +340,15 @@ def test_class_numbers_are_counted_and_pass_no_gate() -> None:
     error.add("classes", np.array([1, 2], np.int64), np.array([1, 2, 3], np.int64))
     error.add("scores", np.array([0.5, 0.25], np.float32), np.array([0.5, 0.5], np.float32))
     assert (error.indices["classes"].compared, error.indices["classes"].differing) == (5, 3)
+    error.add("labels", np.array([0.0, 5.0], np.float32), np.array([0.0, 1.0], np.float32), index=True)
+    assert error.indices["labels"].differing == 1
     assert error.largest == 0.25 and error.largest_of == "scores" and "scores" not in error.indices
+
+
+def test_classes_of_the_bundled_network_are_known() -> None:
+    """Float values in the file, class numbers by the operator's declaration."""
+    demo = Path(__file__).resolve().parents[2] / "scripts" / "demo_data" / "demo.onnx"
+    assert index_tensors(import_model(demo)) == {"classes"}
 
 
 def test_compile_over_a_build_replaces_all_of_it(command: CommandLine) -> None:

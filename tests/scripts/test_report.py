@@ -168,11 +168,11 @@ def test_scores_that_differ_behind_equal_integers_are_explained() -> None:
     assert sentence not in render_html(data)  # a fault is not explained away
 
 
-def test_outputs_of_whole_numbers_are_counted() -> None:
+def test_outputs_of_class_numbers_are_counted() -> None:
     data = full()
     data.index_outputs = {"classes": (3, 1200)}
     text = " ".join(check(render_html(data)).text.split())
-    assert "classes holds whole numbers (classes): 3 of 1 200 differ between float and device" in text
+    assert "classes holds class numbers: 3 of 1 200 differ between float and device" in text
     assert to_json(data)["index_outputs"] == {"classes": [3, 1200]}
 
 

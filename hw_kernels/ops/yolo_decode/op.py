@@ -81,6 +81,7 @@ class YoloDecode(Op):
     names = ("npuforge::YoloDecode",)
     onnx = ("npuforge::YoloDecode",)
     constraints = (runs_on_the_host,)
+    index_outputs = (2,)
     cases = (
         Case(
             [(1, 33, 16, 16), (1, 33, 8, 8)],
