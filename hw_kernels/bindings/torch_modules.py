@@ -1,0 +1,174 @@
+"""PyTorch modules over the kit's operators, named as torch's own are; each exports as one node of its domain. Needs `npuforge[torch]`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npuforge.hw_kernels.bindings.torch_ops import run
+
+
+class Operator(nn.Module):
+    """Any operator without parameters: `Operator("npuforge::Silu")`, `Operator("LeakyRelu", alpha=0.1)`."""
+
+    def __init__(self, name: str, outputs: int = 1, **attributes: Any) -> None:
+        super().__init__()
+        self.name, self.outputs, self.attributes = name, outputs, attributes
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The operator's outputs."""
+        return run(self.name, *inputs, outputs=self.outputs, **self.attributes)
+
+    def extra_repr(self) -> str:
+        """Name and attributes."""
+        return ", ".join([self.name, *(f"{k}={v}" for k, v in self.attributes.items())])
+
+
+def LeakyReLU(alpha: float = 0.01, mask: bool = False) -> Operator:
+    """LeakyReLU with any slope; `mask`: the pair (y, mask)."""
+    return Operator("npuforge::LeakyReluMask", 2, alpha=alpha) if mask else Operator("LeakyRelu", alpha=alpha)
+
+
+def SiLU(polynomial: bool = False) -> Operator:
+    """Exact, or by the polynomial of degree 5."""
+    return Operator("npuforge::SiluPolynomial" if polynomial else "npuforge::Silu")
+
+
+def ClipSigmoid() -> Operator:
+    """Sigmoid clipped to [0.1, 0.9]."""
+    return Operator("npuforge::ClipSigmoid")
+
+
+def CustomGELU() -> Operator:
+    """GELU in the tanh form, `com.example::CustomGELU`."""
+    return Operator("com.example::CustomGELU")
+
+
+class ModSigmoid(nn.Module):
+    """sigmoid(x - threshold) with one learnt threshold per channel of N, C, H, W."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.threshold = nn.Parameter(torch.zeros(channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape as x."""
+        y: Tensor = run("npuforge::ModSigmoid", x, self.threshold)
+        return y
+
+
+class _Convolution(nn.Module):
+    operator = "Conv"
+
+    def __init__(self, weight: tuple[int, ...], outputs: int, bias: bool, attributes: dict[str, Any]) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(math.prod(weight[1:]))
+        self.weight = nn.Parameter(torch.empty(weight).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound)) if bias else None
+        self.attributes = attributes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N, C, H, W in and out."""
+        parameters = [self.weight] if self.bias is None else [self.weight, self.bias]
+        y: Tensor = run(self.operator, x, *parameters, **self.attributes)
+        return y
+
+
+def _window(kernel: int, stride: int, padding: int, dilation: int, groups: int) -> dict[str, Any]:
+    return {
+        "kernel_shape": [kernel] * 2,
+        "strides": [stride] * 2,
+        "pads": [padding] * 4,
+        "dilations": [dilation] * 2,
+        "group": groups,
+    }
+
+
+class Conv2d(_Convolution):
+    """As torch's, with square windows."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        window = _window(kernel, stride, padding, dilation, groups)
+        super().__init__((outputs, inputs // groups, kernel, kernel), outputs, bias, window)
+
+
+class ConvTranspose2d(_Convolution):
+    """As torch's, with square windows; weight [inputs, outputs / groups, k, k]."""
+
+    operator = "ConvTranspose"
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        window = _window(kernel, stride, padding, 1, groups) | {"output_padding": [output_padding] * 2}
+        super().__init__((inputs, outputs // groups, kernel, kernel), outputs, bias, window)
+
+
+class RotatedConv2d(_Convolution):
+    """The kernel at `rotations` angles: rotations * outputs channels, orientation by orientation."""
+
+    operator = "npuforge::RotatedConv"
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        rotations: int = 4,
+        stride: int = 1,
+        padding: int = 0,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
+        window = _window(kernel, stride, padding, 1, groups) | {"rotations": rotations}
+        super().__init__((outputs, inputs // groups, kernel, kernel), outputs, bias, window)
+
+
+class BatchNorm2d(nn.Module):
+    """As torch's: batch statistics in training, running ones in evaluation. `momentum` is torch's (share of the new value)."""
+
+    def __init__(self, channels: int, epsilon: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.epsilon, self.momentum = epsilon, momentum
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.running_mean: Tensor
+        self.running_var: Tensor
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape as x. Running variance is torch's: of the sample, n / (n - 1) times the population's."""
+        statistics = (self.running_mean.clone(), self.running_var.clone())  # the buffers change before backward
+        if not self.training:
+            y: Tensor = run("BatchNormalization", x, self.weight, self.bias, *statistics, epsilon=self.epsilon)
+            return y
+        attributes = {"epsilon": self.epsilon, "momentum": 1.0 - self.momentum, "training_mode": 1}
+        y, mean, variance = run("BatchNormalization", x, self.weight, self.bias, *statistics, outputs=3, **attributes)
+        count = x.numel() // x.shape[1]
+        with torch.no_grad():
+            old = (1.0 - self.momentum) * self.running_var
+            self.running_mean.copy_(mean)
+            self.running_var.copy_(old + (variance - old) * (count / (count - 1)))
+        return y

@@ -1,0 +1,213 @@
+"""Registered operators as PyTorch functions: forward, backward and double backward come from the operator folders, nothing is defined here.
+
+`run(name, *tensors, **attributes)` takes any operator. Element-wise functions (a `Formula`) compute in torch itself, on any device. The others compute
+in numpy float64 on the CPU behind opaque custom operators (`npuforge::run`), which `torch.compile` leaves whole. In `torch.onnx.export(dynamo=True)`
+each becomes one node of its own domain. Needs `pip install npuforge[torch]`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.formulas import Formula
+from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import Op
+
+OPERATORS = operator.registry()  # found once, here: torch.compile cannot trace the search
+TYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
+
+
+def run(name: str, *inputs: Tensor, outputs: int = 1, **attributes: Any) -> Any:
+    """Operator `name` (`Conv`, `npuforge::Silu`, ...) on tensors. One tensor, or a tuple if `outputs` is above 1."""
+    op = OPERATORS.get(name)
+    if op is None:
+        raise UnsupportedError(
+            f"operator {name} is not known; register it under the entry point group {operator.ENTRY_POINT_GROUP}"
+        )
+    if torch.onnx.is_in_onnx_export():
+        found = _as_onnx(name, op, inputs, outputs, attributes)
+    elif isinstance(op, Unary):
+        found = [_Elementwise.apply(inputs[0], op.formula_of(_node(name, 1, 1, attributes)), attributes)]
+    else:
+        found = torch.ops.npuforge.run(list(inputs), name, json.dumps(attributes), outputs)
+    return found[0] if outputs == 1 else tuple(found)
+
+
+def _node(name: str, inputs: int, outputs: int, attributes: dict[str, Any]) -> Node:
+    return Node(name, name, [f"x{i}" for i in range(inputs)], [f"y{i}" for i in range(outputs)], dict(attributes))
+
+
+def _as_onnx(name: str, op: Op, inputs: tuple[Tensor, ...], outputs: int, attributes: dict[str, Any]) -> list[Tensor]:
+    """One ONNX node; what the exporter sees are the inferred shapes."""
+    node = _node(name, len(inputs), outputs, attributes)
+    shapes = [tuple(s) for s in op.infer(node, [tuple(x.shape) for x in inputs])][:outputs]
+    types = [_type(t, inputs[0]) for t in op.output_types(node, [str(x.dtype).removeprefix("torch.") for x in inputs])]
+    version = 1 if "::" in name else None
+    return list(
+        torch.onnx.ops.symbolic_multi_out(
+            name, inputs, attributes, dtypes=types[:outputs], shapes=shapes, version=version
+        )
+    )
+
+
+def _type(name: str, like: Tensor) -> torch.dtype:
+    """Floats have the precision of the float inputs, float32 where there are none."""
+    if name.startswith("float"):
+        return like.dtype if like.is_floating_point() else torch.float32
+    return TYPES[name]
+
+
+# ---- element-wise: torch computes the formula
+class _Elementwise(torch.autograd.Function):
+    """y = value(x); dx = dy * slope(x), written in torch operations, so that it can be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, formula: Formula, attributes: dict[str, Any]) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.formula, ctx.attributes = formula, attributes
+        return torch.as_tensor(formula.value(torch, x, attributes))
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        return _Slope.apply(x, dy, ctx.formula, ctx.attributes), None, None
+
+
+class _Slope(torch.autograd.Function):
+    """dy * slope(x), whose own gradient is v * dy * curvature(x) and v * slope(x)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dy: Tensor, formula: Formula, attributes: dict[str, Any]) -> Tensor:
+        ctx.save_for_backward(x, dy)
+        ctx.formula, ctx.attributes = formula, attributes
+        return torch.as_tensor(dy * formula.slope(torch, x, attributes))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x, dy = ctx.saved_tensors
+        bent, slope = ctx.formula.curvature(torch, x, ctx.attributes), ctx.formula.slope(torch, x, ctx.attributes)
+        return v * dy * bent, v * slope, None, None
+
+
+# ---- everything else: numpy computes, torch sees three opaque operators
+def _arrays(tensors: list[Tensor]) -> list[Any]:
+    wide = (t.detach().to("cpu", torch.float64) if t.is_floating_point() else t.detach().cpu() for t in tensors)
+    return [t.contiguous().numpy() for t in wide]
+
+
+def _back(array: Any, like: Tensor) -> Tensor:
+    """A new tensor on the device of `like`; floats in its precision."""
+    value = torch.from_numpy(np.array(array, order="C"))
+    return value.to(like.device, _type("float", like) if value.is_floating_point() else None)
+
+
+def _reference_tensor(inputs: list[Tensor]) -> Tensor:
+    return next((x for x in inputs if x.is_floating_point()), inputs[0])
+
+
+@torch.library.custom_op("npuforge::run", mutates_args=())
+def _run(inputs: list[Tensor], name: str, attributes: str, outputs: int) -> list[Tensor]:
+    node = _node(name, len(inputs), outputs, json.loads(attributes))
+    found = OPERATORS[name].reference(node, _arrays(inputs))
+    return [_back(y, _reference_tensor(inputs)) for y in found[:outputs]]
+
+
+@_run.register_fake
+def _(inputs: list[Tensor], name: str, attributes: str, outputs: int) -> list[Tensor]:
+    op, node = OPERATORS[name], _node(name, len(inputs), outputs, json.loads(attributes))
+    shapes = op.infer(node, [tuple(x.shape) for x in inputs])[:outputs]
+    types = op.output_types(node, [str(x.dtype).removeprefix("torch.") for x in inputs])
+    like, results = _reference_tensor(inputs), []
+    for shape, kind in zip(shapes, types, strict=False):
+        sizes = [
+            torch.library.get_ctx().new_dynamic_size() if d is None or (isinstance(d, int) and d < 0) else d
+            for d in shape
+        ]
+        results.append(like.new_empty(sizes, dtype=_type(kind, like)))
+    return results
+
+
+@torch.library.custom_op("npuforge::gradient", mutates_args=())
+def _gradient(inputs: list[Tensor], dys: list[Tensor], name: str, attributes: str) -> list[Tensor]:
+    """Of the float inputs, in order; zeros where the operator gives none."""
+    op, node = OPERATORS[name], _node(name, len(inputs), len(dys), json.loads(attributes))
+    found = op.gradient(node, _arrays(inputs), _arrays(dys))
+    pairs = [(x, g) for x, g in zip(inputs, found, strict=True) if x.is_floating_point()]
+    return [torch.zeros_like(x) if g is None else _back(g, x) for x, g in pairs]
+
+
+@_gradient.register_fake
+def _(inputs: list[Tensor], dys: list[Tensor], name: str, attributes: str) -> list[Tensor]:
+    return [torch.empty_like(x) for x in inputs if x.is_floating_point()]
+
+
+@torch.library.custom_op("npuforge::second_gradient", mutates_args=())
+def _second(
+    inputs: list[Tensor], dys: list[Tensor], directions: list[Tensor], name: str, attributes: str
+) -> list[Tensor]:
+    """Of the float inputs, then of the output gradients."""
+    op, node = OPERATORS[name], _node(name, len(inputs), len(dys), json.loads(attributes))
+    given = iter(_arrays(directions))
+    wide = [next(given) if x.is_floating_point() else None for x in inputs]
+    of_inputs, of_dys = op.second_gradient(node, _arrays(inputs), _arrays(dys), wide)
+    pairs = [(x, g) for x, g in zip(inputs, of_inputs, strict=True) if x.is_floating_point()]
+    pairs += list(zip(dys, of_dys, strict=True))
+    return [torch.zeros_like(x) if g is None else _back(g, x) for x, g in pairs]
+
+
+@_second.register_fake
+def _(inputs: list[Tensor], dys: list[Tensor], directions: list[Tensor], name: str, attributes: str) -> list[Tensor]:
+    return [torch.empty_like(x) for x in (*(i for i in inputs if i.is_floating_point()), *dys)]
+
+
+def _save_run(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, ctx.name, ctx.attributes, _ = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.count = len(tensors)
+
+
+def _run_backward(ctx: Any, dys: list[Tensor | None]) -> tuple[Any, ...]:
+    inputs, results = list(ctx.saved_tensors[: ctx.count]), ctx.saved_tensors[ctx.count :]
+    op = OPERATORS[ctx.name]
+    if type(op).gradient is Op.gradient or op.no_gradient:
+        raise UnsupportedError(f"operator {ctx.name} has no gradient: {op.no_gradient}; detach its inputs")
+    like = _reference_tensor(inputs)
+    given = [
+        torch.zeros(y.shape, dtype=like.dtype, device=like.device)
+        if dy is None or not y.is_floating_point()
+        else dy.contiguous()
+        for dy, y in zip(dys, results, strict=True)
+    ]
+    found = iter(torch.ops.npuforge.gradient(inputs, given, ctx.name, ctx.attributes))
+    return [next(found) if x.is_floating_point() else None for x in inputs], None, None, None
+
+
+def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, dys, ctx.name, ctx.attributes = inputs
+    ctx.save_for_backward(*tensors, *dys)
+    ctx.count = len(tensors)
+
+
+def _gradient_backward(ctx: Any, directions: list[Tensor | None]) -> tuple[Any, ...]:
+    inputs, dys = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
+    op = OPERATORS[ctx.name]
+    if type(op).second_gradient is Op.second_gradient:
+        raise UnsupportedError(f"operator {ctx.name} can be differentiated once only")
+    floats = [x for x in inputs if x.is_floating_point()]
+    given = [torch.zeros_like(x) if d is None else d.contiguous() for x, d in zip(floats, directions, strict=True)]
+    found = torch.ops.npuforge.second_gradient(inputs, dys, given, ctx.name, ctx.attributes)
+    of_inputs = iter(found[: len(floats)])
+    return [next(of_inputs) if x.is_floating_point() else None for x in inputs], list(found[len(floats) :]), None, None
+
+
+_run.register_autograd(_run_backward, setup_context=_save_run)
+_gradient.register_autograd(_gradient_backward, setup_context=_save_gradient)
