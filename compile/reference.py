@@ -157,7 +157,7 @@ class OnnxRunner:
             opset_imports=list(self.model.opset_import),
             ir_version=min(self.model.ir_version, 10) if self.model.ir_version >= 4 else 4,
         )
-        return _Segment(inputs, outputs, _make_session(model, self._providers, self._threads))
+        return _Segment(inputs, outputs, make_session(model, self._providers, self._threads))
 
 
 def _alternate(nodes: list[onnx.NodeProto]) -> list[int]:
@@ -177,7 +177,8 @@ def _alternate(nodes: list[onnx.NodeProto]) -> list[int]:
     return levels
 
 
-def _make_session(model: onnx.ModelProto, providers: Sequence[str], threads: int) -> onnxruntime.InferenceSession:
+def make_session(model: onnx.ModelProto, providers: Sequence[str], threads: int) -> onnxruntime.InferenceSession:
+    """ONNX Runtime with the model, as every float run of the kit uses it. `threads`: 0 leaves the number to it. ModelError where it refuses."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from npuforge.board_runtime.session import Session
 from npuforge.compile.ir.errors import FormatError, UsageError
+from npuforge.compile.reference import make_session
 from npuforge.scripts.build_folder import Build, open_build
 
 PEERS = ("onnxruntime",)
@@ -57,8 +59,8 @@ class BenchResult:
             found.append(_line(self.peer, self.peer_timing))
             if self.level and self.level != best_instruction_set():
                 found.append(
-                    f"{self.peer} cannot be forced: it uses the best instruction set of this processor ({best_instruction_set()}), "
-                    f"so the ratio is above that of a processor which has {self.level} only"
+                    f"{self.peer} cannot be forced: it chooses the instruction set itself (this processor has {best_instruction_set()}); "
+                    f"a processor with {self.level} only may give another ratio"
                 )
             found.append(f"ratio {self.ratio:.2f} ({self.device} / {self.peer}, medians)")
         return found
@@ -143,13 +145,7 @@ def onnxruntime_side(
     build: Build, session: Session, feeds: dict[str, np.ndarray], threads: int
 ) -> Callable[[], object]:
     """The build's float network in ONNX Runtime on as many threads."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    model = onnxruntime.InferenceSession(str(build.reference), options, providers=["CPUExecutionProvider"])
+    model = make_session(onnx.load(build.reference), ["CPUExecutionProvider"], threads)
     names = {spec.name for spec in session.inputs}
     wanted = {node.name for node in model.get_inputs()}
     if names != wanted:
