@@ -16,7 +16,7 @@ import onnx
 
 from npuforge.board_runtime.session import Session
 from npuforge.compile.ir.errors import FormatError, UsageError
-from npuforge.compile.reference import make_session
+from npuforge.compile.onnx_runner import make_session
 from npuforge.scripts.build_folder import Build, open_build
 
 PEERS = ("onnxruntime",)

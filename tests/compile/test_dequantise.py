@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npuforge.compile.reference import GraphExecutor, OnnxRunner
+from npuforge.compile.onnx_runner import OnnxRunner
+from npuforge.compile.reference import GraphExecutor
 from npuforge.compile.steps.dequantise import QuantisedModelWarning
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse

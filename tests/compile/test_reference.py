@@ -8,8 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
+from npuforge.compile.graph_to_onnx import graph_to_onnx, pre_activation
 from npuforge.compile.ir.errors import UnsupportedError, UsageError
-from npuforge.compile.reference import FloatReference, GraphExecutor, OnnxRunner, graph_to_onnx, pre_activation
+from npuforge.compile.onnx_runner import OnnxRunner
+from npuforge.compile.reference import FloatReference, GraphExecutor
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import import_onnx

@@ -16,10 +16,10 @@ from contract import Subject, check_gradient, check_second_gradient, run_cpu, ru
 from ladder import Quantised, climb, compile_graph
 from onnx import helper, numpy_helper
 
+from npuforge.compile.graph_to_onnx import graph_to_onnx
 from npuforge.compile.ir.graph import Activation, Graph, Partition
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
-from npuforge.compile.reference import graph_to_onnx
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.levels import LEVELS, declared, reason
