@@ -36,7 +36,7 @@ def declared(op: Op, level: str) -> bool:
     if level == "int8":
         return type(op).integer is not Op.integer
     if level == "HLS":
-        return op.program is not None or _has_file(op, "kernel.hpp")
+        return op.program is not None or op.kernel is not None
     assert level == "DSL"
     return op.program is not None
 

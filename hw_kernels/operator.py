@@ -43,6 +43,24 @@ class Case:
     outputs: int = 1
 
 
+KernelCase = tuple[
+    list[Any], list[np.ndarray]
+]  # arguments in order (arrays are written to), what output arrays must hold afterwards
+
+
+@dataclass(frozen=True)
+class HlsKernel:
+    """`kernel.hpp` in the operator's folder: a function of npuforge::hls over fixed arrays, for operators that are no instruction of the engines.
+
+    arguments: C types in order; an array is a pointer, an output array one that is not const. `cases` draws arguments and gives the normative
+    outputs from the folder's own numpy integers.
+    """
+
+    top: str
+    arguments: tuple[str, ...]
+    cases: Callable[[np.random.Generator], KernelCase]
+
+
 class Op:
     """Base of all operators. `names`: node types in the kit's vocabulary; `onnx`: ONNX types (`domain::Type`) it is imported from."""
 
@@ -64,6 +82,8 @@ class Op:
     index_outputs: ClassVar[tuple[int, ...]] = ()
     # Why the operator has no gradient, where `gradient` is not given.
     no_gradient: ClassVar[str] = ""
+    # HLS C++ of an operator that no engine runs.
+    kernel: ClassVar[HlsKernel | None] = None
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.
     program: ClassVar[Callable[..., Any] | None] = None
     cost: ClassVar[Callable[..., Any] | None] = None

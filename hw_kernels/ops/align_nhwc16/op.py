@@ -10,9 +10,17 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Shape, register
+from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, Shape, register
 
 LANES = 16
+
+
+def _kernel_case(random: np.random.Generator) -> KernelCase:
+    channels, pixels = int(random.integers(1, 40)), int(random.integers(1, 20))
+    x = random.integers(-128, 128, (channels, pixels)).astype(np.int8)
+    expected = np.zeros((pixels, -(-channels // LANES) * LANES), np.int8)
+    expected[:, :channels] = x.T
+    return [x, channels, pixels, np.ones_like(expected)], [expected]
 
 
 @register
@@ -21,6 +29,7 @@ class AlignNhwc16(Mover, HostOp):
 
     names = ("npuforge::AlignNhwc16",)
     onnx = ("npuforge::AlignNhwc16",)
+    kernel = HlsKernel("align_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int8_t*"), _kernel_case)
     cases = (
         Case([(2, 3, 4, 5)]),
         Case([(1, 16, 2, 3)], why="nothing to pad"),

@@ -8,8 +8,17 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels import cordic
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, Shape, register
+
+
+def _kernel_case(random: np.random.Generator) -> KernelCase:
+    sine, cosine = random.integers(-32768, 32768, (2, 16)).astype(np.int16) >> random.integers(0, 14, (2, 16)).astype(
+        np.int16
+    )
+    sine[:5], cosine[:5] = [0, 0, -32768, 1, -1], [0, -32768, -32768, -32768, -32768]
+    return [sine, cosine, np.zeros(16, np.int16)], [cordic.angle_of(cosine, sine)]
 
 
 @register
@@ -18,6 +27,7 @@ class AngleDecode(HostOp):
 
     names = ("npuforge::AngleDecode",)
     onnx = ("npuforge::AngleDecode",)
+    kernel = HlsKernel("angle_decode", ("const int16_t*", "const int16_t*", "int16_t*"), _kernel_case)
     cases = (
         Case([(1, 6, 4, 5)], {"axis": 1}),
         Case([(5, 2)], {"axis": -1}),

@@ -7,8 +7,15 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels import cordic
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
+
+
+def _kernel_case(random: np.random.Generator) -> KernelCase:
+    angle = random.integers(-32768, 32768, 16).astype(np.int16)
+    angle[:4] = [-32768, 32767, -16385, 16384]
+    return [angle, np.zeros(16, np.int16), np.zeros(16, np.int16)], list(cordic.rotate(angle))
 
 
 @register
@@ -17,6 +24,7 @@ class AngleEncode(HostOp):
 
     names = ("npuforge::AngleEncode",)
     onnx = ("npuforge::AngleEncode",)
+    kernel = HlsKernel("angle_encode", ("const int16_t*", "int16_t*", "int16_t*"), _kernel_case)
     cases = (
         Case([(1, 3, 4, 5)], {"axis": 1}, why="three anchors: six channels"),
         Case([(6, 1)], {"axis": -1}),

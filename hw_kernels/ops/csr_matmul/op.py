@@ -10,7 +10,7 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Bilinear
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, Shape, register
 
 
 def random_csr(random: np.random.Generator, rows: int, columns: int, density: float) -> tuple[np.ndarray, ...]:
@@ -28,6 +28,27 @@ def _values(rows: int, inner: int, columns: int, density: float) -> Any:
     return draw
 
 
+def integer_product(
+    values: np.ndarray, columns: np.ndarray, pointers: np.ndarray, x: np.ndarray, zero: np.ndarray
+) -> np.ndarray:
+    """The normative sums, int32 [rows, 16]: int8 values times (int8 x - zero points)."""
+    rows = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
+    sums = np.zeros((len(pointers) - 1, x.shape[1]), np.int64)
+    np.add.at(sums, rows, values.astype(np.int64)[:, None] * (x.astype(np.int64) - zero)[columns])
+    return sums.astype(np.int32)
+
+
+def _kernel_case(random: np.random.Generator) -> KernelCase:
+    rows, inner = int(random.integers(0, 9)), int(random.integers(1, 12))
+    _, columns, pointers = random_csr(random, rows, inner, float(random.random()))
+    values = random.integers(-128, 128, len(columns)).astype(np.int8)
+    x, zero = random.integers(-128, 128, (inner, 16)).astype(np.int8), random.integers(-128, 128, 16).astype(np.int8)
+    narrow = [columns.astype(np.int32), pointers.astype(np.int32)]
+    return [values, *narrow, rows, x, zero, np.zeros((rows, 16), np.int32)], [
+        integer_product(values, columns, pointers, x, zero)
+    ]
+
+
 @register
 class CsrMatMul(Bilinear, HostOp):
     """y[r] = sum over k in pointers[r] .. pointers[r+1] of values[k] * x[columns[k]]; inputs x [K, N], values, columns, pointers [M+1]"""
@@ -35,6 +56,14 @@ class CsrMatMul(Bilinear, HostOp):
     names = ("npuforge::CsrMatMul",)
     onnx = ("npuforge::CsrMatMul",)
     shape_from_values = True  # the number of values
+    kernel = HlsKernel(
+        "csr_matmul",
+        (
+            *("const int8_t*", "const int32_t*", "const int32_t*", "int32_t", "const int8_t*", "const int8_t*"),
+            "int32_t*",
+        ),
+        _kernel_case,
+    )
     cases = (
         Case([(7, 5)], constants=[(), (), ()], values=_values(6, 7, 5, 0.3)),
         Case([(4, 1)], constants=[(), (), ()], values=_values(3, 4, 1, 1.0), why="dense, one column"),

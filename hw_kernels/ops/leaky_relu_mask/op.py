@@ -7,8 +7,39 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.quantization import OutputStage
+from npuforge.hw_kernels.arithmetic import pwl_stage
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
+
+
+def integer_mask(x: np.ndarray, z_in: np.ndarray, stage: OutputStage) -> tuple[np.ndarray, np.ndarray]:
+    """The normative bits of one block of 16 lanes: int8 outputs, and a word with bit `lane` set where x > z_in."""
+    centred = x.astype(np.int64) - z_in
+    return pwl_stage(centred, stage), np.array([sum(1 << i for i in range(16) if centred[i] > 0)], np.uint16)
+
+
+def _kernel_case(random: np.random.Generator) -> KernelCase:
+    def draw(low: int, high: int, kind: type) -> np.ndarray:
+        return random.integers(low, high, 16).astype(kind)
+
+    x, z_in, z_out = (draw(-128, 128, np.int8) for _ in range(3))
+    limits = np.sort(random.integers(-128, 128, (2, 16)), axis=0).astype(np.int8)
+    m_pos, m_neg, shift = draw(-32768, 32768, np.int16), draw(-32768, 32768, np.int16), draw(0, 24, np.int8)
+    stage = OutputStage("pwl", shift, z_out, m_pos=m_pos, m_neg=m_neg, low=limits[0], high=limits[1])
+    arguments = [
+        x,
+        z_in,
+        m_pos,
+        m_neg,
+        shift,
+        z_out,
+        limits[0],
+        limits[1],
+        np.zeros(16, np.int8),
+        np.zeros(1, np.uint16),
+    ]
+    return arguments, list(integer_mask(x, z_in, stage))
 
 
 @register
@@ -17,6 +48,14 @@ class LeakyReluMask(HostOp):
 
     names = ("npuforge::LeakyReluMask",)
     onnx = ("npuforge::LeakyReluMask",)
+    kernel = HlsKernel(
+        "leaky_relu_mask",
+        (
+            *("const int8_t*", "const int8_t*", "const int16_t*", "const int16_t*", "const int8_t*", "const int8_t*"),
+            *("const int8_t*", "const int8_t*", "int8_t*", "uint16_t*"),
+        ),
+        _kernel_case,
+    )
     cases = (
         Case([(2, 3, 4, 5)], {"alpha": 0.1}, outputs=2),
         Case([(1, 17, 1, 1)], {"alpha": -1.5}, outputs=2, why="a negative slope"),

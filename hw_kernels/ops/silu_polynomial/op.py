@@ -7,26 +7,12 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.hw_kernels.formulas import FORMULAS
 from npuforge.hw_kernels.host import Unary
-from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, register
 
 
 def table_is_closer(node: Node, graph: Graph) -> bool:
     """the NPU evaluates SiLU by table, 200 times closer than the polynomial: use npuforge::Silu there"""
     return False
-
-
-@register
-class SiluPolynomial(Unary):
-    """y = x/2 + 0.19444452 + 0.11605961*x**2 - 0.00093246744*x**4 on [-8, 8], 0 below, x above"""
-
-    names = ("npuforge::SiluPolynomial",)
-    onnx = ("npuforge::SiluPolynomial",)
-    constraints = (table_is_closer,)
-    formula = FORMULAS["SiluPolynomial"]
-    cases = (
-        Case([(1, 3, 4, 5)]),
-        Case([(1, 2, 8, 8)], values=lambda random: [random.uniform(-12, 12, (1, 2, 8, 8))], why="both tails"),
-    )
 
 
 COEFFICIENTS = (50973, 30424, -31288)  # round(c * 2**18), 2**18, 2**25
@@ -46,3 +32,24 @@ def fixed_point(t: np.ndarray, fraction_bits: int = 11) -> np.ndarray:
     even = ((slope * square) >> fraction_bits) + c0
     value = (inner * 64 + even + 64) >> 7
     return np.clip(np.where(wide < -edge, 0, np.where(wide > edge, wide, value)), -32768, 32767).astype(np.int16)
+
+
+def _kernel_case(random: np.random.Generator) -> KernelCase:
+    x = random.integers(-32768, 32768, 16).astype(np.int16)
+    x[:4] = [-32768, 32767, -16384, 16384]
+    return [x, np.zeros(16, np.int16)], [fixed_point(x)]
+
+
+@register
+class SiluPolynomial(Unary):
+    """y = x/2 + 0.19444452 + 0.11605961*x**2 - 0.00093246744*x**4 on [-8, 8], 0 below, x above"""
+
+    names = ("npuforge::SiluPolynomial",)
+    onnx = ("npuforge::SiluPolynomial",)
+    constraints = (table_is_closer,)
+    formula = FORMULAS["SiluPolynomial"]
+    kernel = HlsKernel("silu_polynomial", ("const int16_t*", "int16_t*"), _kernel_case)
+    cases = (
+        Case([(1, 3, 4, 5)]),
+        Case([(1, 2, 8, 8)], values=lambda random: [random.uniform(-12, 12, (1, 2, 8, 8))], why="both tails"),
+    )

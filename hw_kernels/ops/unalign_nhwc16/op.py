@@ -10,7 +10,14 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Shape, register
+from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, Shape, register
+
+
+def _kernel_case(random: np.random.Generator) -> KernelCase:
+    channels, pixels, lanes = int(random.integers(1, 33)), int(random.integers(1, 20)), 16 * int(random.integers(2, 4))
+    x = random.integers(-128, 128, (pixels, lanes)).astype(np.int8)
+    expected = np.ascontiguousarray(x[:, :channels].T)
+    return [x, lanes, channels, pixels, np.ones_like(expected)], [expected]
 
 
 @register
@@ -19,6 +26,7 @@ class UnalignNhwc16(Mover, HostOp):
 
     names = ("npuforge::UnalignNhwc16",)
     onnx = ("npuforge::UnalignNhwc16",)
+    kernel = HlsKernel("unalign_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int32_t", "int8_t*"), _kernel_case)
     cases = (
         Case([(2, 4, 5, 16)], {"channels": 3}),
         Case([(1, 1, 1, 32)], {"channels": 32}, why="nothing to drop"),

@@ -1,0 +1,122 @@
+"""HLS kernels of operator folders: compiled by g++ and clang++, C simulation against the folders' numpy integers, bit for bit; CORDIC's errors."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hls_support import HLS
+
+from npuforge.hw_kernels import cordic, operator
+from npuforge.hw_kernels.isa.generate import header_text
+from npuforge.hw_kernels.levels import folder
+from npuforge.hw_kernels.operator import HlsKernel, Op
+from npuforge.hw_kernels.ops.silu_polynomial.op import fixed_point
+
+OPS = {name: op for name, op in sorted(operator.registry().items()) if op.kernel is not None}
+CTYPES = {"int32_t": ctypes.c_int32}
+
+
+def test_every_kernel_header_is_declared() -> None:
+    """And the other way round; the tests below run over what is declared."""
+    headers = {p.parent.name for p in (HLS.parent / "ops").glob("*/kernel.hpp")}
+    declared = {where.name for op in OPS.values() if (where := folder(op)) is not None}
+    assert headers == declared and headers
+
+
+def wrapper(op: Op, kernel: HlsKernel) -> str:
+    """A C function `call` with the kernel's arguments."""
+    where = folder(op)
+    assert where is not None
+    names = [f"a{i}" for i in range(len(kernel.arguments))]
+    parameters = ", ".join(f"{t} {n}" for t, n in zip(kernel.arguments, names, strict=True))
+    call = f"npuforge::hls::{kernel.top}({', '.join(names)});"
+    return f'#include "{where / "kernel.hpp"}"\nextern "C" void call({parameters}) {{ {call} }}\n'
+
+
+@cache
+def library(name: str, compiler: str, flags: tuple[str, ...], where: Path) -> Any:
+    op = OPS[name]
+    assert op.kernel is not None
+    where.mkdir(exist_ok=True)
+    (where / "npu_isa.hpp").write_text(header_text(), encoding="utf-8")
+    source, output = where / "call.cpp", where / "call.so"
+    source.write_text(wrapper(op, op.kernel), encoding="utf-8")
+    strict = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wvla", "-fno-exceptions", "-fno-rtti", "-nostdinc++"]
+    command = [
+        compiler,
+        *strict,
+        *flags,
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-I",
+        str(where),
+        "-I",
+        str(HLS),
+        str(source),
+        "-o",
+        str(output),
+    ]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(output)).call
+
+
+COMPILERS = [("g++", ()), ("clang++", ("-fsanitize=undefined", "-fno-sanitize-recover=all", "-fsanitize-trap=all"))]
+
+
+@pytest.mark.parametrize(("compiler", "flags"), COMPILERS, ids=["g++", "clang++-undefined-traps"])
+@pytest.mark.parametrize("name", OPS)
+def test_c_simulation_gives_the_integer_bits(name: str, compiler: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    kernel = OPS[name].kernel
+    assert kernel is not None
+    call = library(name, compiler, flags, tmp_path / "build")
+    random = np.random.default_rng(6)
+    for _ in range(60):
+        arguments, expected = kernel.cases(random)
+        passed = []
+        for kind, value in zip(kernel.arguments, arguments, strict=True):
+            if kind.endswith("*"):
+                assert value.dtype.name == kind.removeprefix("const ").removesuffix("_t*"), (kind, value.dtype)
+                passed.append(value.ctypes.data_as(ctypes.c_void_p))
+            else:
+                passed.append(CTYPES[kind](value))
+        call(*passed)
+        outputs = [v for k, v in zip(kernel.arguments, arguments, strict=True) if k.endswith("*") and "const" not in k]
+        for found, value in zip(outputs, expected, strict=True):
+            np.testing.assert_array_equal(found, value)
+
+
+def test_cordic_against_sine_and_cosine_of_every_angle() -> None:
+    angles = np.arange(-32768, 32768).astype(np.int16)
+    sine, cosine = cordic.rotate(angles)
+    real = angles * (2 * np.pi / 65536)
+    assert np.abs(sine - np.sin(real) * 16384).max() <= 2
+    assert np.abs(cosine - np.cos(real) * 16384).max() <= 2
+    back = cordic.angle_of(cosine, sine).astype(np.int64) - angles
+    assert np.abs((back + 32768) % 65536 - 32768).max() <= 4  # 14 bits hold an angle to 2^16 / (2 pi 2^14) = 0.64 units
+
+
+def test_cordic_angle_against_atan2() -> None:
+    random = np.random.default_rng(9)
+    x, y = random.integers(-32768, 32768, (2, 200000)).astype(np.int16)
+    far = np.hypot(x.astype(float), y) > 256
+    found = cordic.angle_of(x, y)[far]
+    exact = np.arctan2(y.astype(float), x)[far] * (65536 / (2 * np.pi))
+    assert np.abs((found - exact + 32768) % 65536 - 32768).max() <= 2
+
+
+def test_silu_polynomial_in_integers_follows_the_formula() -> None:
+    from npuforge.hw_kernels.formulas import FORMULAS
+
+    t = np.arange(-32768, 32768).astype(np.int16)
+    exact = FORMULAS["SiluPolynomial"].value(np, t / 2048.0, {}) * 2048
+    assert np.abs(fixed_point(t) - exact).max() <= 1.5
