@@ -1,16 +1,31 @@
 """Levels of an operator: what its class and folder declare, and why where they don't. Read by the contract test and by docs/operators.md.
 
-float: the reference · gradient · CPU: cpu.hpp · int8: integer semantics (fine and pow2) · bf16 · HLS: engine or kernel.hpp · DSL: NPU program.
+float: the reference. gradient, second gradient. CPU: cpu.hpp. int8: integer semantics, `fine` and `pow2`. bf16. HLS: an engine or kernel.hpp. DSL: an NPU
+program. torch, ORT, TF: the framework bindings.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from npuforge.hw_kernels.operator import Op, registry
+import numpy as np
 
-LEVELS = ("float", "gradient", "CPU", "int8", "HLS", "DSL")
+from npuforge.compile.ir.graph import Activation
+from npuforge.hw_kernels.operator import Case, Op, registry
+
+LEVELS = ("float", "gradient", "second gradient", "CPU", "int8", "bf16", "HLS", "DSL", "torch", "ORT", "TF")
+HARDWARE = ("int8", "bf16", "HLS", "DSL")
 FOLDER = Path(__file__).parent / "ops"
+
+
+def is_standard(op: Op) -> bool:
+    """Of ONNX's own domain, or a canonical form of the kit's graph."""
+    return all("::" not in name for name in op.names)
+
+
+def for_frameworks(case: Case) -> bool:
+    """Whether a torch program could call the operator like this: no fused activation, no tensor as attribute."""
+    return case.activation == Activation() and not any(isinstance(v, np.ndarray) for v in case.attrs.values())
 
 
 def folder(op: Op) -> Path | None:
@@ -25,42 +40,65 @@ def _has_file(op: Op, name: str) -> bool:
     return where is not None and (where / name).is_file()
 
 
+def _overrides(op: Op, method: str) -> bool:
+    return getattr(type(op), method, None) is not getattr(Op, method, None)
+
+
 def declared(op: Op, level: str) -> bool:
     """Whether the operator itself has the level."""
-    if level == "float":
-        return type(op).reference is not Op.reference
     if level == "gradient":
-        return type(op).gradient is not Op.gradient and not op.no_gradient
+        return _overrides(op, "gradient") and not op.no_gradient
+    if level == "second gradient":
+        return _overrides(op, "second_gradient") and not op.no_gradient
     if level == "CPU":
         return _has_file(op, "cpu.hpp")
-    if level == "int8":
-        return type(op).integer is not Op.integer
     if level == "HLS":
         return op.program is not None or op.kernel is not None
-    assert level == "DSL"
-    return op.program is not None
+    if level == "DSL":
+        return op.program is not None
+    if level == "torch":
+        return any(for_frameworks(case) for case in op.cases)
+    if level == "ORT":
+        return not is_standard(op)
+    if level == "TF":
+        return False
+    return _overrides(op, {"float": "reference", "int8": "integer", "bf16": "bf16"}[level])
 
 
 def runs_as(op: Op) -> list[str]:
-    """Names of the NPU operators that the import turns this one into."""
+    """Names of the operators that the import turns this one into: always (`lowers_to`), or where the NPU takes it."""
+    if op.program is not None:
+        return []
+    if op.lowers_to:
+        return list(op.lowers_to)
     own = {*op.names, *op.onnx}
-    return sorted(
-        {
-            n
-            for n, other in registry().items()
-            if other.program is not None and other is not op and own & set(other.onnx)
-        }
-    )
+    return sorted(n for n, other in registry().items() if other.program is not None and own & set(other.onnx))
+
+
+def through(op: Op, level: str) -> list[str]:
+    """The operators that have the level in this one's place, all of them; empty if one has not."""
+    if level not in ("CPU", *HARDWARE) or (level == "CPU" and not op.lowers_to):
+        return []
+    others = [(n, registry()[n]) for n in runs_as(op)]
+    if all(declared(other, level) or through(other, level) for _, other in others):
+        return [n for n, _ in others]
+    return []
 
 
 def reason(op: Op, level: str) -> str:
-    """Why the level is missing, empty where nothing says why."""
+    """Why the level is missing here and in the operators it runs as, empty where nothing says why."""
     if level == "gradient":
         return op.no_gradient
-    if level in ("CPU", "int8", "HLS", "DSL") and op.lowers_to:
-        return "lowered at import to " + ", ".join(op.lowers_to)
-    if level in ("int8", "HLS", "DSL"):
-        if runs_as(op):
-            return "as " + ", ".join(runs_as(op))
+    if level == "second gradient":
+        return op.no_gradient or "differentiable once"
+    if level == "bf16" and (op.program is not None or runs_as(op)):
+        return "no bf16 semantics yet"
+    if level in HARDWARE:
         return "; ".join(" ".join((c.__doc__ or "").split()) for c in op.constraints)
+    if level == "torch":
+        return "its cases have a fused activation or a tensor attribute"
+    if level == "ORT":
+        return "ONNX Runtime has its own"
+    if level == "TF":
+        return "no TensorFlow op library yet"
     return ""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from npuforge.hw_kernels.operator import registry
+from npuforge.scripts import operator_levels
 from npuforge.scripts.common import print_json
 
 OPS_FOLDER = Path(__file__).resolve().parent.parent / "hw_kernels" / "ops"
@@ -73,9 +74,12 @@ def register(app: typer.Typer) -> None:
     def command(
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
         as_markdown: Annotated[bool, typer.Option("--markdown", help="The page docs/supported-operators.md")] = False,
+        levels: Annotated[bool, typer.Option("--levels", help="The page docs/operators.md: operator x level")] = False,
     ) -> None:
         """List the operators, their devices and constraints. Example: npuforge ops"""
-        if as_markdown:
+        if levels:
+            print(operator_levels.page(), end="")
+        elif as_markdown:
             print(markdown(), end="")
         elif json:
             print_json(operator_rows())

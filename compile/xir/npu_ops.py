@@ -97,6 +97,11 @@ def activation_values(activation: Activation) -> dict[str, Any]:
     return values
 
 
+def has_own_form(op: str) -> bool:
+    """Whether an NPU operator is written as XIR's own ops (where its attributes allow), not by our definition."""
+    return op in _CONVERTERS
+
+
 def emit(layer: Layer) -> str:
     """Adds the ops of one node, returns the name of the one that gives its output."""
     return _CONVERTERS.get(layer.node.op, _custom)(layer)

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.reference import FloatReference
 from npuforge.hw_kernels.bindings.onnxruntime_ops import session
+from npuforge.hw_kernels.levels import declared
 
 
 def element(dtype: str) -> int:
@@ -44,7 +45,7 @@ def one_node(subject: Subject) -> onnx.ModelProto:
     )
 
 
-OWN = subjects(lambda op: any("::" in n for n in op.names))
+OWN = subjects(lambda op: declared(op, "ORT"))
 
 
 @pytest.mark.parametrize("subject", OWN, ids=str)

@@ -17,23 +17,15 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install npufo
 import torch
 
 from npuforge.compile.ir.errors import UnsupportedError
-from npuforge.compile.ir.graph import Activation
 from npuforge.hw_kernels.bindings import torch_modules as modules
 from npuforge.hw_kernels.bindings.torch_ops import run
-from npuforge.hw_kernels.operator import Op
+from npuforge.hw_kernels.levels import declared, for_frameworks
 
 pytestmark = pytest.mark.torch
 
 
-def plain(subject: Subject) -> bool:
-    """Attributes and fused activations as a torch program can give them."""
-    return subject.case.activation == Activation() and not any(
-        isinstance(v, np.ndarray) for v in subject.case.attrs.values()
-    )
-
-
-EVERY = [s for s in subjects() if plain(s)]
-TRAINED = [s for s in EVERY if type(s.op).gradient is not Op.gradient and not s.op.no_gradient]
+EVERY = [s for s in subjects() if for_frameworks(s.case)]
+TRAINED = [s for s in EVERY if declared(s.op, "gradient")]
 
 
 def tensors(subject: Subject) -> list[Any]:
@@ -79,7 +71,7 @@ def test_gradcheck(subject: Subject) -> None:
     assert torch.autograd.gradcheck(call(subject), leaves(subject), fast_mode=True)
 
 
-SMOOTH = [s for s in TRAINED if type(s.op).second_gradient is not Op.second_gradient and checkable(s)]
+SMOOTH = [s for s in TRAINED if declared(s.op, "second gradient") and checkable(s)]
 
 
 @pytest.mark.parametrize("subject", SMOOTH, ids=str)

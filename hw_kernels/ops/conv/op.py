@@ -37,7 +37,7 @@ class Conv(Bilinear):
     names = ("Conv",)
     program = CONV
     cost = CONV.cost
-    onnx = ("Conv",)
+    onnx = ("Conv", "Gemm", "MatMul")
     constraints = (c.feature_maps, c.map_sizes, c.constant_weights, c.window_sizes, c.known_activation, groups_divide)
     cases = (
         Case([(1, 16, 8, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, [(16, 16, 3, 3), (16,)]),
