@@ -10,6 +10,8 @@ import typer
 from npuforge.compile.ir.errors import GateError, NpuforgeError, UsageError
 from npuforge.compile.ir.image import list_images
 from npuforge.scripts.build_folder import Build, open_build
+from npuforge.scripts.check_preprocess import Check
+from npuforge.scripts.check_preprocess import check_preprocess as preprocess_check
 from npuforge.scripts.command_run import check_device
 from npuforge.scripts.common import check_report, print_json, progress
 from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
@@ -65,6 +67,19 @@ def _print(result: Comparison) -> None:
         print(f"gate {gate.name} {gate.limit:g}: {found}: {'passed' if gate.passed else 'EXCEEDED'}")
 
 
+def _print_check(check: Check) -> None:
+    declared = check.declared
+    print(
+        f"preprocessing: {declared.detections:.1f} detections an image, {declared.agreement:.0%} of their score confirmed"
+    )
+    for setting in check.tried:
+        print(
+            f"  {setting.label}: {setting.detections:.1f} detections an image, {setting.agreement:.0%} confirmed, "
+            f"{setting.gain:.2f} times the evidence"
+        )
+    print(check.notice() or "preprocessing: no other setting detects clearly better")
+
+
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
@@ -92,6 +107,13 @@ def register(app: typer.Typer) -> None:
         max_abs_error: Annotated[
             float | None, typer.Option("--max-abs-error", help="Gate: of every network output")
         ] = None,
+        check_preprocess: Annotated[
+            bool,
+            typer.Option(
+                "--check-preprocess",
+                help="Try other colour orders, scales and letterboxes on the float network; warn where one is better",
+            ),
+        ] = False,
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Compare float, integer graph and device. Example: npuforge compare build/ images/ --report report.html"""
@@ -117,12 +139,18 @@ def register(app: typer.Typer) -> None:
                 limits=Limits(max_map_drop, min_cosine, max_abs_error),
                 progress=show,
             )
+            check = None
+            if check_preprocess:
+                check = preprocess_check(opened.reference, opened.preprocess, files, dataset, show)
+                result.data.notices += [check.notice()] if check.better else []
         if report is not None:
             write_report(result.data, report, report.with_suffix(".json"))
         if json:
             print_json(to_json(result.data))
         else:
             _print(result)
+            if check is not None:
+                _print_check(check)
             if report is not None:
                 print(f"report: {report}")
         if result.differing:
