@@ -66,12 +66,14 @@ def moved_gradient(op: Op, node: Node, inputs: list[Any], output_gradients: list
 
 
 class Linear(Op):
-    """Mixin: the outputs are linear in all float inputs together, so the second derivative is 0."""
+    """Mixin: the outputs are linear in all float inputs together, so the second derivative is 0; not through a fused activation."""
 
     def second_gradient(
         self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
     ) -> SecondGradients:
         """d/d(output gradients) is the operator itself."""
+        if node.activation.kind != "none":
+            raise NotImplementedError
         moved = [
             (np.zeros(np.shape(x)) if d is None else d) if is_float(x) else x
             for x, d in zip(inputs, directions, strict=True)

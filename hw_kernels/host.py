@@ -111,6 +111,19 @@ class Binary(HostOp):
             for d, x in zip(self.slopes(a, b, node), inputs, strict=True)
         ]
 
+    def curvatures(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[Any, Any, Any]:
+        """Second derivatives of the broadcast function: in a twice, in a and b, in b twice."""
+        raise NotImplementedError
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        a, b = (np.asarray(x, np.float64) for x in inputs)
+        v_a, v_b = (np.zeros(x.shape) if d is None else d for x, d in zip((a, b), directions, strict=True))
+        (slope_a, slope_b), (aa, ab, bb), dy = self.slopes(a, b, node), self.curvatures(a, b, node), output_gradients[0]
+        of_a, of_b = dy * (aa * v_a + ab * v_b), dy * (ab * v_a + bb * v_b)
+        return [unbroadcast(of_a, a.shape), unbroadcast(of_b, b.shape)], [slope_a * v_a + slope_b * v_b]
+
 
 def integers(node: Node, inputs: list[Any], name: str, position: int) -> list[int] | None:
     """An integer list: attribute `name` if there, else input `position`, else None."""

@@ -1,7 +1,7 @@
 """Registered operators as PyTorch functions: forward, backward and double backward come from the operator folders, nothing is defined here.
 
-`run(name, *tensors, **attributes)` takes any operator. Element-wise functions (a `Formula`) compute in torch itself, on any device. The others compute
-in numpy float64 on the CPU behind opaque custom operators (`npuforge::run`), which `torch.compile` leaves whole. In `torch.onnx.export(dynamo=True)`
+`run(name, *tensors, **attributes)` takes any operator. Element-wise functions (a `Formula`) compute in torch itself, on any device; the others in numpy
+float64 on the CPU. Both are custom operators to torch, which `torch.compile` leaves whole. In `torch.onnx.export(dynamo=True)`
 each becomes one node of its own domain. Needs `pip install npuforge[torch]`.
 """
 
@@ -17,7 +17,6 @@ from torch import Tensor
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.formulas import Formula
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Op
 
@@ -35,10 +34,23 @@ def run(name: str, *inputs: Tensor, outputs: int = 1, **attributes: Any) -> Any:
     if torch.onnx.is_in_onnx_export():
         found = _as_onnx(name, op, inputs, outputs, attributes)
     elif isinstance(op, Unary):
-        found = [_Elementwise.apply(inputs[0], op.formula_of(_node(name, 1, 1, attributes)), attributes)]
+        found = [torch.ops.npuforge.formula(inputs[0], name, _text(attributes), 0)]
     else:
-        found = torch.ops.npuforge.run(list(inputs), name, json.dumps(attributes), outputs)
+        found = torch.ops.npuforge.run(list(inputs), name, _text(attributes), outputs)
     return found[0] if outputs == 1 else tuple(found)
+
+
+def _text(value: Any) -> str:
+    """Attributes as JSON, as the opaque operators take them; torch.compile can trace this, not the json module."""
+    if isinstance(value, dict):
+        return "{" + ", ".join([f'"{k}": {_text(v)}' for k, v in value.items()]) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join([_text(v) for v in value]) + "]"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def _node(name: str, inputs: int, outputs: int, attributes: dict[str, Any]) -> Node:
@@ -66,36 +78,35 @@ def _type(name: str, like: Tensor) -> torch.dtype:
 
 
 # ---- element-wise: torch computes the formula
-class _Elementwise(torch.autograd.Function):
-    """y = value(x); dx = dy * slope(x), written in torch operations, so that it can be differentiated again."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, formula: Formula, attributes: dict[str, Any]) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.formula, ctx.attributes = formula, attributes
-        return torch.as_tensor(formula.value(torch, x, attributes))
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        return _Slope.apply(x, dy, ctx.formula, ctx.attributes), None, None
+@torch.library.custom_op("npuforge::formula", mutates_args=())
+def _formula(x: Tensor, name: str, attributes: str, order: int) -> Tensor:
+    """Derivative of the given order (0: the value) of an element-wise function."""
+    op, given = OPERATORS[name], json.loads(attributes)
+    assert isinstance(op, Unary)
+    formula = op.formula_of(_node(name, 1, 1, given))
+    function = (formula.value, formula.slope, formula.curvature)[order]
+    result: Tensor = torch.as_tensor(function(torch, x, given))
+    return result.clone() if result.data_ptr() == x.data_ptr() else result
 
 
-class _Slope(torch.autograd.Function):
-    """dy * slope(x), whose own gradient is v * dy * curvature(x) and v * slope(x)."""
+@_formula.register_fake
+def _(x: Tensor, name: str, attributes: str, order: int) -> Tensor:
+    return torch.empty_like(x)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dy: Tensor, formula: Formula, attributes: dict[str, Any]) -> Tensor:
-        ctx.save_for_backward(x, dy)
-        ctx.formula, ctx.attributes = formula, attributes
-        return torch.as_tensor(dy * formula.slope(torch, x, attributes))
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        x, dy = ctx.saved_tensors
-        bent, slope = ctx.formula.curvature(torch, x, ctx.attributes), ctx.formula.slope(torch, x, ctx.attributes)
-        return v * dy * bent, v * slope, None, None
+def _save_formula(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, ctx.name, ctx.attributes, ctx.order = inputs
+    ctx.save_for_backward(x)
+
+
+def _formula_backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    if ctx.order == 2:
+        raise UnsupportedError(f"operator {ctx.name} can be differentiated twice only")
+    (x,) = ctx.saved_tensors
+    return dy * torch.ops.npuforge.formula(x, ctx.name, ctx.attributes, ctx.order + 1), None, None, None
+
+
+_formula.register_autograd(_formula_backward, setup_context=_save_formula)
 
 
 # ---- everything else: numpy computes, torch sees three opaque operators

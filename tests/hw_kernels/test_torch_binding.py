@@ -230,6 +230,19 @@ def test_torch_compile_keeps_forward_and_gradients() -> None:
         torch.testing.assert_close(p.grad, gradient)
 
 
+def test_torch_compile_takes_calls_with_attributes() -> None:
+    """Outside modules."""
+    torch._dynamo.reset()
+
+    def f(x: Any) -> Any:
+        pooled = run("MaxPool", x, kernel_shape=[2, 2], strides=[1, 1], auto_pad="NOTSET")
+        return run("LeakyRelu", pooled, alpha=0.125).sum()
+
+    x = torch.randn(1, 2, 6, 6)
+    expected = torch.nn.functional.leaky_relu(torch.nn.functional.max_pool2d(x, 2, 1), 0.125).sum()
+    torch.testing.assert_close(torch.compile(f, backend="aot_eager", fullgraph=True)(x), expected)
+
+
 def exported(network: Any, x: Any) -> Any:
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: pip install npuforge[torch]")
     import onnx

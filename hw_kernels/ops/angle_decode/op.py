@@ -10,7 +10,7 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import cordic
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -54,3 +54,16 @@ class AngleDecode(HostOp):
         square = sine * sine + cosine * cosine
         factor = np.divide(0.5 * da, square, out=np.zeros_like(square), where=square > 0)
         return [np.concatenate([factor * cosine, -factor * sine], axis)]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """Of da (v_s c - v_c s) / (2 (s*s + c*c)); 0 where both are 0."""
+        axis, da = int(node.attrs.get("axis", 1)), output_gradients[0]
+        sine, cosine = np.split(np.asarray(inputs[0], np.float64), 2, axis)
+        v_s, v_c = np.split(np.asarray(directions[0]), 2, axis)
+        square = sine * sine + cosine * cosine
+        inverse = np.divide(1.0, square, out=np.zeros_like(square), where=square > 0)
+        turn = (v_s * cosine - v_c * sine) * inverse
+        of_s, of_c = -v_c - 2.0 * turn * sine, v_s - 2.0 * turn * cosine
+        return [np.concatenate([0.5 * da * inverse * of_s, 0.5 * da * inverse * of_c], axis)], [0.5 * turn]

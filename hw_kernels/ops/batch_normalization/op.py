@@ -8,8 +8,8 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.normalise import normalise, normalise_gradient
-from npuforge.hw_kernels.operator import Case, Gradients, register
+from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
 
 
 def _values(channels: int, shape: tuple[int, ...]) -> Any:
@@ -97,3 +97,40 @@ class BatchNormalization(HostOp):
         centred, scaled = x - mean.reshape(shape), dy * scale.reshape(shape) * inverse
         d_variance = -0.5 * (scaled * centred * inverse * inverse).sum(axes)
         return [scaled, (dy * centred * inverse).sum(axes), dy.sum(axes), -scaled.sum(axes), d_variance]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """By `Scaled` in training, running statistics included; at inference of scale * (x - mean) * r, r = 1/sqrt(variance + epsilon)."""
+        x, scale, _, mean, variance = (np.asarray(v, np.float64) for v in inputs)
+        axes, shape = (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
+        dy, epsilon = output_gradients[0], float(node.attrs.get("epsilon", 1e-5))
+        v_x, *rest = (np.zeros(np.shape(i)) if d is None else d for i, d in zip(inputs, directions, strict=True))
+        v_scale, v_bias, v_mean, v_variance = (v.reshape(shape) for v in rest)
+        wide = scale.reshape(shape)
+        if node.attrs.get("training_mode", 0):
+            normalised, inverse = normalise(x, axes, epsilon)
+            of_x, of_scale, of_dy = Scaled(normalised, inverse, axes, wide).second(dy, v_x, v_scale, v_bias)
+            momentum, count = float(node.attrs.get("momentum", 0.9)), x.size // x.shape[1]
+            fresh, centred = (1.0 - momentum) / count, x - x.mean(axes, keepdims=True)
+            of_running = [
+                momentum * rest[2] + fresh * v_x.sum(axes),
+                momentum * rest[3] + 2.0 * fresh * (v_x * centred).sum(axes),
+            ]
+            if len(output_gradients) > 2:
+                spread = v_x - v_x.mean(axes, keepdims=True)
+                of_x = of_x + 2.0 * fresh * output_gradients[2].reshape(shape) * spread
+            zero = np.zeros_like(scale)
+            return [of_x, of_scale.sum(axes), zero, zero, zero], [of_dy, *of_running][: len(output_gradients)]
+        inverse, centred = 1.0 / np.sqrt(variance.reshape(shape) + epsilon), x - mean.reshape(shape)
+        cube = inverse**3
+        of_dy = v_x * wide * inverse + v_scale * centred * inverse + v_bias - v_mean * wide * inverse
+        of_dy = of_dy - 0.5 * v_variance * wide * centred * cube
+        of_x = dy * (v_scale * inverse - 0.5 * v_variance * wide * cube)
+        of_scale = (dy * (v_x * inverse - v_mean * inverse - 0.5 * v_variance * centred * cube)).sum(axes)
+        of_inverse = (
+            dy
+            * (v_x * wide + v_scale * centred - v_mean * wide - 1.5 * v_variance * wide * centred * inverse * inverse)
+        ).sum(axes)
+        of_variance = -0.5 * (variance + epsilon) ** -1.5 * of_inverse
+        return [of_x, of_scale, np.zeros_like(scale), -of_x.sum(axes), of_variance], [of_dy]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Linear
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, register
 
@@ -14,7 +15,7 @@ _TYPES = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool"
 
 
 @register
-class Cast(HostOp):
+class Cast(Linear, HostOp):
     """the same values in another number type (`to`: ONNX type number)"""
 
     names = ("Cast",)

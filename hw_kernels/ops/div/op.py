@@ -29,3 +29,6 @@ class Div(Binary):
 
     def slopes(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[np.ndarray, np.ndarray]:
         return 1.0 / b, -a / (b * b)
+
+    def curvatures(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[Any, Any, Any]:
+        return 0.0 * a, -1.0 / (b * b), 2.0 * a / (b * b * b)

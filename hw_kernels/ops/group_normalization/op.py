@@ -9,8 +9,8 @@ import numpy as np
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.normalise import normalise, normalise_gradient
-from npuforge.hw_kernels.operator import Case, Gradients, register
+from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
 
 
 @register
@@ -50,3 +50,20 @@ class GroupNormalization(HostOp):
         scaled = (dy * np.asarray(inputs[1]).reshape(shape)).reshape(normalised.shape)
         dx = normalise_gradient(scaled, normalised, inverse, (2,)).reshape(x.shape)
         return [dx, (dy * normalised.reshape(x.shape)).sum(axes), dy.sum(axes)]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """By `Scaled`, on groups."""
+        x, dy = np.asarray(inputs[0], np.float64), output_gradients[0]
+        normalised, inverse = self._groups(node, x)
+        axes, shape = (0, *range(2, x.ndim)), (-1, *[1] * (x.ndim - 2))
+        v = [np.zeros(np.shape(i)) if d is None else d for i, d in zip(inputs, directions, strict=True)]
+
+        def grouped(values: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(values.reshape(shape), x.shape).reshape(normalised.shape)
+
+        layer = Scaled(normalised, inverse, (2,), grouped(np.asarray(inputs[1], np.float64)))
+        found = layer.second(dy.reshape(normalised.shape), v[0].reshape(normalised.shape), grouped(v[1]), grouped(v[2]))
+        of_x, of_scale, of_dy = (f.reshape(x.shape) for f in found)
+        return [of_x, of_scale.sum(axes), np.zeros(np.shape(inputs[2]))], [of_dy]

@@ -9,8 +9,8 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import unbroadcast
 from npuforge.hw_kernels.host import HostOp, optional
-from npuforge.hw_kernels.normalise import normalise, normalise_gradient
-from npuforge.hw_kernels.operator import Case, Gradients, register
+from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
 
 
 @register
@@ -39,3 +39,17 @@ class LayerNormalization(HostOp):
         dx = normalise_gradient(dy * inputs[1], normalised, inverse, axes)
         results: Gradients = [dx, unbroadcast(dy * normalised, np.shape(inputs[1]))]
         return results if optional(inputs, 2) is None else [*results, unbroadcast(dy, np.shape(inputs[2]))]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """By `Scaled`, axes from `axis` on."""
+        x, dy = np.asarray(inputs[0], np.float64), output_gradients[0]
+        axes = tuple(range(int(node.attrs.get("axis", -1)) % x.ndim, x.ndim))
+        normalised, inverse = normalise(x, axes, float(node.attrs.get("epsilon", 1e-5)))
+        v = [np.zeros(np.shape(i)) if d is None else d for i, d in zip(inputs, directions, strict=True)]
+        v_bias = v[2] if optional(inputs, 2) is not None else np.zeros(1)
+        layer = Scaled(normalised, inverse, axes, np.asarray(inputs[1], np.float64))
+        of_x, of_scale, of_dy = layer.second(dy, v[0], v[1], v_bias)
+        results: Gradients = [of_x, unbroadcast(of_scale, np.shape(inputs[1]))]
+        return results if len(inputs) < 3 else [*results, np.zeros(np.shape(inputs[2]))], [of_dy]

@@ -8,9 +8,8 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.hw_kernels.formulas import FORMULAS, sigmoid
-from npuforge.hw_kernels.gradients import unbroadcast
 from npuforge.hw_kernels.host import Binary
-from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
+from npuforge.hw_kernels.operator import Case, register
 
 
 @register
@@ -37,15 +36,9 @@ class ModSigmoid(Binary):
         slope = FORMULAS["Sigmoid"].slope(np, a - b, {})
         return slope, -slope
 
-    def second_gradient(
-        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
-    ) -> SecondGradients:
-        """With d = v_x - v_threshold: dy * curvature * d to x, its negative to the threshold, slope * d to dy."""
-        a, b = (np.asarray(x, np.float64) for x in inputs)
-        v = [np.zeros(np.shape(x)) if d is None else d for x, d in zip(inputs, directions, strict=True)]
-        d, formula = v[0] - v[1], FORMULAS["Sigmoid"]
-        bent = output_gradients[0] * formula.curvature(np, a - b, {}) * d
-        return [unbroadcast(bent, a.shape), unbroadcast(-bent, b.shape)], [formula.slope(np, a - b, {}) * d]
+    def curvatures(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[Any, Any, Any]:
+        curvature = FORMULAS["Sigmoid"].curvature(np, a - b, {})
+        return curvature, -curvature, curvature
 
     def lower(self, node: Node, graph: Graph) -> list[Node] | None:
         shifted = f"{node.outputs[0]}/shifted"

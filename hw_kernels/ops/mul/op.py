@@ -7,12 +7,13 @@ import numpy as np
 from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import EltwiseParams
 from npuforge.hw_kernels.eltwise import TwoOperands
+from npuforge.hw_kernels.gradients import Bilinear
 from npuforge.hw_kernels.operator import Case, register
 from npuforge.hw_kernels.ops.mul.program import MUL
 
 
 @register
-class Mul(TwoOperands):
+class Mul(Bilinear, TwoOperands):
     """y = activation(a * b)"""
 
     names = ("Mul",)

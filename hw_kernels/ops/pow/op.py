@@ -29,3 +29,13 @@ class Pow(Binary):
         with np.errstate(all="ignore"):
             logarithm = np.where(a > 0, np.log(np.where(a > 0, a, 1.0)), 0.0)
             return np.where(b == 0, 0.0, b * np.power(a, b - 1.0)), np.power(a, b) * logarithm
+
+    def curvatures(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[Any, Any, Any]:
+        with np.errstate(all="ignore"):
+            logarithm = np.where(a > 0, np.log(np.where(a > 0, a, 1.0)), 0.0)
+            twice = b * (b - 1.0)
+            return (
+                np.where(twice == 0, 0.0, twice * np.power(a, b - 2.0)),
+                np.power(a, b - 1.0) * (1.0 + b * logarithm),
+                np.power(a, b) * logarithm * logarithm,
+            )

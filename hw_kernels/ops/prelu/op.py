@@ -24,3 +24,6 @@ class PRelu(Binary):
 
     def slopes(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[np.ndarray, np.ndarray]:
         return np.where(a > 0, 1.0, b), np.where(a < 0, a, 0.0)
+
+    def curvatures(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[Any, Any, Any]:
+        return 0.0 * a, np.where(a < 0, 1.0, 0.0 * b), 0.0 * b

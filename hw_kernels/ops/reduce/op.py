@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.gradients import Linear
 from npuforge.hw_kernels.host import HostOp, integers
 from npuforge.hw_kernels.operator import Case, Gradients, register
 
@@ -61,7 +62,7 @@ class Reduction(HostOp):
 
 
 @register
-class ReduceSum(Reduction):
+class ReduceSum(Linear, Reduction):
     """y = sum along the axes"""
 
     names = ("ReduceSum",)
@@ -75,7 +76,7 @@ class ReduceSum(Reduction):
 
 
 @register
-class ReduceMean(Reduction):
+class ReduceMean(Linear, Reduction):
     """y = mean along the axes"""
 
     names = ("ReduceMean",)

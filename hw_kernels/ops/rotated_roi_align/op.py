@@ -9,7 +9,7 @@ import numpy as np
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, register
 
 Samples = tuple[np.ndarray, np.ndarray]  # flat map indices [bins, samples * 4], their weights
 
@@ -117,3 +117,10 @@ class RotatedRoiAlign(HostOp):
             for c in range(x.shape[1]):
                 np.add.at(dx[int(roi[0]), c], indices, weights * dy[c][:, None])
         return [dx.reshape(x.shape), None]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """Linear in the map; regions carry none."""
+        direction = np.zeros(np.shape(inputs[0])) if directions[0] is None else directions[0]
+        return [np.zeros(np.shape(inputs[0])), None], self.compute(node, [direction, inputs[1]])

@@ -67,3 +67,12 @@ class LogSoftmax(HostOp):
         axis = int(node.attrs.get("axis", -1))
         y, dy = np.exp(self.compute(node, [np.asarray(inputs[0], np.float64)])[0]), output_gradients[0]
         return [dy - y * dy.sum(axis, keepdims=True)]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """Of v . (dy - y * sum of dy): y moves as softmax does."""
+        axis, v, dy = int(node.attrs.get("axis", -1)), np.asarray(directions[0]), output_gradients[0]
+        y = np.exp(self.compute(node, [np.asarray(inputs[0], np.float64)])[0])
+        weighed = (v * y).sum(axis, keepdims=True)
+        return [-dy.sum(axis, keepdims=True) * y * (v - weighed)], [v - weighed]

@@ -16,7 +16,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Graph, Node
-from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, Op, SecondGradients, Shape, register
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,49 @@ class YoloDecode(Op):
             np.put_along_axis(result[..., 5:], best, named, -1)
             results.append(_columns(result))
         return results
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """Of boxes and scores; the class that is the maximum stays the same one."""
+        attributes = Attributes.of(node, len(inputs))
+        results: Gradients = []
+        of_outputs = [np.zeros(np.shape(g)) for g in output_gradients]
+        offset = 0
+        for head, direction, anchors, stride in zip(
+            inputs, directions, attributes.anchors, attributes.strides, strict=True
+        ):
+            t, v = (_rows(np.asarray(x, np.float64), len(anchors)) for x in (head, direction))
+            shape, count = t.shape[:3], int(np.prod(t.shape[:3]))
+            part = slice(offset, offset + count)
+            offset += count
+            box = output_gradients[0][0, part].reshape(*shape, 2, 2)  # (corner, axis)
+            score = output_gradients[1][0, part].reshape(shape)
+            result, of_box = np.zeros_like(t), np.zeros_like(box)
+            slope, bend = _slopes(t[..., :2])
+            result[..., :2] = v[..., :2] * box.sum(-2) * bend * stride
+            of_box += (v[..., :2] * slope * stride)[..., None, :]
+            half = np.exp(t[..., 2:4]) * anchors / 2
+            result[..., 2:4] = v[..., 2:4] * (box[..., 1, :] - box[..., 0, :]) * half
+            of_box[..., 1, :] += v[..., 2:4] * half
+            of_box[..., 0, :] -= v[..., 2:4] * half
+            best = t[..., 5:].argmax(-1)[..., None]
+            named, v_named = (np.take_along_axis(x[..., 5:], best, -1)[..., 0] for x in (t, v))
+            o, p = _sigmoid(t[..., 4]), _sigmoid(named)
+            (o1, o2), (p1, p2) = _slopes(t[..., 4]), _slopes(named)
+            v_o = v[..., 4]
+            result[..., 4] = score * (v_o * p * o2 + v_named * p1 * o1)
+            np.put_along_axis(result[..., 5:], best, (score * (v_o * p1 * o1 + v_named * o * p2))[..., None], -1)
+            of_outputs[0][0, part] = of_box.reshape(-1, 4)
+            of_outputs[1][0, part] = (v_o * p * o1 + v_named * o * p1).reshape(-1)
+            results.append(_columns(result))
+        return results, of_outputs
+
+
+def _slopes(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First and second derivative of the sigmoid."""
+    s = _sigmoid(t)
+    return s * (1 - s), s * (1 - s) * (1 - 2 * s)
 
 
 def _cells(t: np.ndarray) -> np.ndarray:
