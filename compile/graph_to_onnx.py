@@ -54,7 +54,7 @@ class _Writer:
     def initialisers(self) -> list[onnx.TensorProto]:
         """Constants that the nodes read."""
         own = {k: v for k, v in self.graph.constants.items() if k in self._used}
-        return [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in {**own, **self._constants}.items()]
+        return [numpy_helper.from_array(np.asarray(v, order="C"), k) for k, v in {**own, **self._constants}.items()]
 
     def constant(self, value: object, dtype: type, wanted: str) -> str:
         name = f"{wanted}#{len(self._constants)}"

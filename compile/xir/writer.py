@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from npuforge.compile.ir.errors import NpuforgeError, VerifyError
-from npuforge.compile.ir.graph import Partition
+from npuforge.compile.ir.graph import Node, Partition
 from npuforge.compile.ir.quantization import QGraph, TensorQuant
 from npuforge.compile.xir import cpu_ops, npu_ops
+from npuforge.compile.xir.bounds import bounded
 from npuforge.compile.xir.builder import (
     ROUND_MODE,
     RUNNER_LIBRARY,
@@ -91,7 +92,7 @@ class _Border:
 
 class _Writer:
     def __init__(self, qgraph: QGraph, binary: BinFile) -> None:
-        self.qgraph, self.graph, self.binary = qgraph, qgraph.graph, binary
+        self.qgraph, self.graph, self.binary = qgraph, bounded(qgraph.graph), binary
         self.meta: dict[str, Any] = binary.json()
         self.layers: dict[str, dict[str, Any]] = {layer["name"]: layer for layer in self.meta.get("layers", [])}
         self.builder = Builder()
@@ -193,12 +194,20 @@ class _Writer:
                     producers[tensor] = self._float(tensor, index, leaf)
             names = {t: f"{t}_float" for t in node.outputs if t in self.crossing}
             cpu_ops.emit(cpu_ops.HostNode(node, self.graph, self.builder, leaf, producers), names)
+            self._mark_open(node, producers)
             for tensor in node.outputs:
                 if tensor:
                     self.borders.setdefault(tensor, _Border()).plain[index] = producers[tensor]
                 if tensor in self.crossing:
                     self._quantise(tensor, producers[tensor], leaf)
         self._cpu_child(f"subgraph_{leaf[0]}", leaf, {"npuforge_partition": integer(index)})
+
+    def _mark_open(self, node: Node, producers: dict[str, str]) -> None:
+        """Says which dimensions of a node's outputs are only an upper bound."""
+        given = self.qgraph.graph.tensors
+        for tensor in (t for t in node.outputs if t and given[t].shape != self.graph.tensors[t].shape):
+            op = next(o for o in reversed(self.builder.ops) if o.name == producers[tensor])
+            op.attrs["npuforge_open_shape"] = integers(given[tensor].shape)
 
     def _float(self, name: str, child: int, leaf: list[str]) -> str:
         """The op with the float form of `name` as the CPU child `child` sees it; what is missing is added to `leaf`."""
