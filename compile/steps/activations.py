@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Activation, Node
 from npuforge.compile.steps.infer import custom_activation
 from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor, merged_sources
@@ -313,6 +314,10 @@ def _slopes(editor: Editor, node: Node) -> np.ndarray | None:
     dims = (1,) * (4 - slope.ndim) + slope.shape
     if len(dims) != 4 or dims[0] != 1 or dims[2:] != (1, 1):
         return None
+    if slope.size not in (1, shape[1]):
+        raise ModelError(
+            f"node '{node.name}' (PRelu): {slope.size} slopes for {shape[1]} channels; the file is no network that runs, export it again"
+        )
     return np.broadcast_to(slope.astype(np.float64).reshape(-1), (shape[1],)).copy()
 
 

@@ -15,6 +15,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.steps.activations import ACTIVATION
 from npuforge.compile.steps.fold import channel_affine
 from npuforge.compile.steps.rewrite import Editor
+from npuforge.hw_kernels import operator as operators
 
 
 def canonicalise(editor: Editor) -> None:
@@ -24,6 +25,28 @@ def canonicalise(editor: Editor) -> None:
         rule = _RULES.get(node.op)
         if rule is not None and id(node) in region and editor.alive(node):
             rule(editor, node)
+            if node.op in _WINDOWED:
+                _check_window(editor, node)
+
+
+_WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
+
+
+def _check_window(editor: Editor, node: Node) -> None:
+    """ModelError where a window does not fit its input: ONNX's shape inference lets it pass."""
+    if "strides" not in node.attrs or not _four(editor, node.inputs[0], node.outputs[0]):
+        return
+    operator = operators.find(node.op)
+    assert operator is not None
+    stated = editor.shape(node.outputs[0])
+    attrs = node.attrs
+    legal = min(attrs["strides"]) > 0 and min(attrs.get("dilations", [1])) > 0 and min(attrs["kernel_shape"]) > 0
+    if not legal or operator.infer(node, [editor.shape(t) for t in node.inputs if t])[0] != stated:
+        raise ModelError(
+            f"node '{node.name}' ({node.op}): a window of {attrs['kernel_shape']} with pads {attrs['pads']}, strides {attrs['strides']} and dilations "
+            f"{attrs.get('dilations', [1, 1])} does not give {list(stated)} from {list(editor.shape(node.inputs[0]))}; "
+            "the file is no network that runs at this size, give a larger --shape or export it again"
+        )
 
 
 def _four(editor: Editor, *tensors: str) -> bool:
@@ -65,13 +88,22 @@ def _conv(editor: Editor, node: Node) -> None:
         rank = len(editor.shape(node.inputs[0]))
         raise UnsupportedError(
             f"node '{node.name}' ({node.op}) works on a tensor with {rank} dimensions; expected 4 (N, C, H, W): "
-            "export one-dimensional convolutions as two-dimensional ones with a height of 1"
+            "export it with two-dimensional convolutions"
         )
     if weight is None:
         raise UnsupportedError(
             f"node '{node.name}' ({node.op}) has weights that are computed at run time; export with constant weights"
         )
     group = int(node.attrs.get("group", 1))
+    if weight.ndim != 4 or group < 1:
+        raise ModelError(
+            f"node '{node.name}' ({node.op}): weights {list(weight.shape)} with {group} groups, expected 4 dimensions and 1 group or more; export it again"
+        )
+    stated = list(node.attrs.get("kernel_shape") or weight.shape[2:])
+    if stated != list(weight.shape[2:]):
+        raise ModelError(
+            f"node '{node.name}' ({node.op}): attribute kernel_shape is {stated}, its weights have {list(weight.shape[2:])}; export the network again"
+        )
     outputs = weight.shape[0] if node.op == "Conv" else weight.shape[1] * group
     bias = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(outputs, np.float32)
     if bias is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Graph, Grid, Node
 from npuforge.compile.steps.rewrite import Editor
 
@@ -34,6 +35,9 @@ class QuantisedModelWarning(UserWarning):
 def take_pairs(graph: Graph) -> list[Warning]:
     """Takes QuantizeLinear → DequantizeLinear pairs out of `graph` into `graph.grids`; what the user should know about it."""
     editor = Editor(graph)
+    for node in editor.nodes():
+        if node.op in ("QuantizeLinear", "DequantizeLinear"):
+            _check_sizes(editor, node)
     removed = rectified = 0
     unlike: list[str] = []
     for node in editor.ordered():
@@ -89,6 +93,22 @@ def forget_scales(graph: Graph) -> None:
     graph.grids.clear()
     for node in graph.nodes:
         node.weight_scale = None
+
+
+def _check_sizes(editor: Editor, node: Node) -> None:
+    """ModelError where constant scales or zero points do not fit the tensor."""
+    if node.attrs.get("block_size", 0):
+        return
+    shape = editor.shape(node.inputs[0])
+    axis = node.attrs.get("axis", 1)
+    channels = shape[axis] if -len(shape) <= axis < len(shape) else None
+    for position, what in ((1, "scales"), (2, "zero points")):
+        value = editor.constant(node.inputs[position]) if len(node.inputs) > position else None
+        if value is not None and value.size != 1 and value.size != channels:
+            raise ModelError(
+                f"node '{node.name}' ({node.op}): {value.size} {what} for a tensor of shape {list(shape)} with attribute axis {axis}, "
+                f"expected 1 or {channels or 'an axis of the tensor'}; quantise the model again"
+            )
 
 
 def _same_grid(editor: Editor, quantise: Node, dequantise: Node) -> bool:
@@ -156,7 +176,7 @@ def _write_out(editor: Editor, node: Node) -> bool:
         return False
     shape = editor.shape(node.inputs[0])
     axis = node.attrs.get("axis", 1)
-    wide = [-1 if i == axis % len(shape) else 1 for i in range(len(shape))] if scale.size > 1 else []
+    wide = [-1 if i == axis % len(shape) else 1 for i in range(len(shape))] if max(scale.size, zero.size) > 1 else []
     step, shift = (np.asarray(v, np.float32).reshape(wide) for v in (scale, zero))
     limits = np.iinfo(zero.dtype)
     target = node.outputs[0]
@@ -209,5 +229,5 @@ def _weight_scales(graph: Graph) -> None:
             outputs = weight.shape[axis]
         if grid.scale.size == 1:
             node.weight_scale = np.full(outputs, grid.scale[0])
-        elif grid.axis % weight.ndim == axis:
+        elif grid.axis % weight.ndim == axis and outputs % grid.scale.size == 0:
             node.weight_scale = np.tile(grid.scale, outputs // grid.scale.size)

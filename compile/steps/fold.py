@@ -18,6 +18,7 @@ from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.activations import collect_activations
 from npuforge.compile.steps.linear import lift_linear
 from npuforge.compile.steps.moves import full_pads
+from npuforge.compile.steps.one_dimension import lift_one_dimension
 from npuforge.compile.steps.rewrite import Editor, extend_sources, merged_sources
 
 ELEMENTWISE = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Mish")
@@ -33,6 +34,7 @@ def fold(graph: Graph) -> Graph:
     """Applies all rules until none changes anything."""
     editor = Editor(graph)
     editor.prune()
+    lift_one_dimension(editor)
     _drop_input_transpose(editor)
     _repeat(editor, TIDY)
     lift_linear(editor)

@@ -28,6 +28,23 @@ from npuforge.compile.steps.qoperator import expand_quantised
 from npuforge.compile.steps.rewrite import Editor
 
 _FLOATS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
+_INPUT_TYPES = (
+    *(
+        *_FLOATS,
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.BOOL,
+        onnx.TensorProto.INT8,
+        onnx.TensorProto.INT16,
+        onnx.TensorProto.INT32,
+    ),
+    *(
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.UINT8,
+        onnx.TensorProto.UINT16,
+        onnx.TensorProto.UINT32,
+        onnx.TensorProto.UINT64,
+    ),
+)
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -194,6 +211,11 @@ def _single(value: np.ndarray) -> np.ndarray:
     return value.astype(np.float32) if value.dtype.name in ("float16", "bfloat16", "float64") else value
 
 
+def _type_name(code: int) -> str:
+    known = code in onnx.TensorProto.DataType.values()
+    return onnx.TensorProto.DataType.Name(code).lower() if known else f"elements of the unknown type {code}"
+
+
 def _to_graph(model: onnx.ModelProto, name: str) -> Graph:
     opset = next((o.version for o in model.opset_import if o.domain in STANDARD), 0)
     constants = {i.name: _single(numpy_helper.to_array(i)) for i in model.graph.initializer}
@@ -202,6 +224,10 @@ def _to_graph(model: onnx.ModelProto, name: str) -> Graph:
     )
     for value in model.graph.input:
         tensor_type = value.type.tensor_type
+        if tensor_type.elem_type not in _INPUT_TYPES:
+            raise UnsupportedError(
+                f"input '{value.name}' holds {_type_name(tensor_type.elem_type)}; expected real numbers, integers or bool: export the network with such inputs"
+            )
         dtype = (
             "float32"
             if tensor_type.elem_type in _FLOATS

@@ -140,6 +140,29 @@ def _infer(graph: Graph, node: Node) -> None:
                 "the sizes of its inputs and attributes do not fit, export the network again"
             )
         graph.tensors[name] = TensorInfo(name, tuple(OPEN if d is None else int(d) for d in shape), dtype)
+    if node.op == "Reshape":
+        _check_reshape(graph, node)
+    if node.op == "Transpose":
+        _check_transpose(graph, node)
+
+
+def _check_transpose(graph: Graph, node: Node) -> None:
+    rank = len(graph.tensors[node.inputs[0]].shape)
+    perm = node.attrs.get("perm")
+    if perm and sorted(perm) != list(range(rank)):
+        raise ModelError(
+            f"node '{node.name}' (Transpose): attribute perm is {perm}, expected an order of the {rank} dimensions of its input; export it again"
+        )
+
+
+def _check_reshape(graph: Graph, node: Node) -> None:
+    """ModelError where a Reshape changes the number of elements: the usual sign of a size that the exporter wrote into the graph."""
+    before, after = (graph.tensors[t].shape for t in (node.inputs[0], node.outputs[0]))
+    if OPEN not in (*before, *after) and math.prod(before) != math.prod(after):
+        raise ModelError(
+            f"node '{node.name}' (Reshape): attribute or input 'shape' asks for {list(after)}, its input is {list(before)}: the file holds this size "
+            "for another input size; give --shape the size that the model was exported for, or export it with dynamic height and width"
+        )
 
 
 def _infer_custom(graph: Graph, node: Node) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node
 
 MICROSOFT = "com.microsoft::"
@@ -200,6 +200,11 @@ class _Expander:
 
     def concat(self, node: Node) -> None:
         given = [t for t in node.inputs if t]
+        if len(given) < 5 or len(given) % 3 != 2:
+            raise ModelError(
+                f"node '{node.name}' ({node.op}): {len(given)} inputs, expected the output's scale and zero point and three for every tensor joined; "
+                "quantise the model again"
+            )
         y_scale, y_zero = given[:2]
         triples = zip(given[2::3], given[3::3], given[4::3], strict=True)
         inputs = [self.real(node, f"x{i}", *triple) for i, triple in enumerate(triples)]

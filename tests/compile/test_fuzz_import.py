@@ -1,0 +1,78 @@
+"""Damaged models: whatever stands in the file, the importer answers with a valid graph or with one line of a typed error that is the user's to act on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from fuzz import damaged, seeds
+
+from npuforge.compile.ir.errors import NpuforgeError, VerifyError
+from npuforge.compile.reference import GraphExecutor
+from npuforge.compile.steps.fold import fold
+from npuforge.compile.steps.fuse import fuse
+from npuforge.compile.steps.import_onnx import import_onnx
+from npuforge.compile.steps.partition import partition
+from npuforge.compile.steps.verify import verify
+
+CASES = 10_000
+SAMPLE = 150
+
+
+def outcome(path: Path) -> str:
+    """`accepted`, or the type of the refusal; anything else is an assertion that names what went wrong."""
+    try:
+        graph = import_onnx(path).graph
+        verify(graph, "import")
+        graph = fuse(fold(graph))
+        verify(graph, "fuse")
+        verify(partition(graph), "partition")
+    except VerifyError as error:
+        raise AssertionError(f"a fault of ours: {error}") from error
+    except NpuforgeError as error:
+        text = str(error)
+        assert text.strip() and "\n" not in text and len(text) < 1000, text
+        return type(error).__name__
+    return "accepted"
+
+
+def run(tmp_path: Path, first: int, last: int) -> Counter[str]:
+    """Outcomes of the cases; the failing case's number is in the assertion."""
+    models, path, found = seeds(), tmp_path / "net.onnx", Counter[str]()
+    for number in range(first, last):
+        path.write_bytes(damaged(models, number))
+        try:
+            found[outcome(path)] += 1
+        except Exception as error:
+            raise AssertionError(f"case {number}: {type(error).__name__}: {error}") from error
+    return found
+
+
+def test_the_undamaged_models_are_accepted(tmp_path: Path) -> None:
+    for number, model in enumerate(seeds()):
+        path = tmp_path / f"{number}.onnx"
+        onnx.save(model, path)
+        assert outcome(path) == "accepted"
+        imported = import_onnx(path)
+        shape = imported.graph.tensors["x"].shape
+        executor = GraphExecutor(fuse(fold(imported.graph)), providers=["CPUExecutionProvider"], threads=1)
+        assert np.isfinite(
+            executor.run(
+                {"x": np.zeros(shape if "x" not in imported.graph.input_layout else (1, 4, 8, 8), np.float32)}
+            )["y"]
+        ).all()
+
+
+def test_a_sample(tmp_path: Path) -> None:
+    found = run(tmp_path, 0, SAMPLE)
+    assert found["accepted"] > SAMPLE // 20 and found["ModelError"] > SAMPLE // 4  # both ways are met
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand(tmp_path: Path, part: int) -> None:
+    step = CASES // 10
+    assert sum(run(tmp_path, part * step, (part + 1) * step).values()) == step
