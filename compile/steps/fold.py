@@ -15,6 +15,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.steps import compose
 from npuforge.compile.steps.activations import collect_activations
 from npuforge.compile.steps.linear import lift_linear
 from npuforge.compile.steps.moves import full_pads
@@ -390,5 +391,5 @@ def _drop_input_transpose(editor: Editor) -> None:
             editor.bypass(user)
 
 
-TIDY = (_drop_noop, _merge_transposes, _mean_is_pool, _unary_before_transpose)
+TIDY = (_drop_noop, _merge_transposes, _mean_is_pool, _unary_before_transpose, *compose.RULES)
 MERGE = (_into_previous, _into_next, _pad_into_window)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 import pytest
 
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -110,6 +111,73 @@ ACTIVATIONS = {
     ),
 }
 
+ACTIVATIONS |= {
+    "Silu by Exp": (
+        [
+            ("Neg", ["t"], ["n"], {}),
+            ("Exp", ["n"], ["e"], {}),
+            ("Add", ["e", "one"], ["p"], {}),
+            ("Div", ["t", "p"], ["s"], {}),
+        ],
+        {"one": F(1)},
+        13,
+    ),
+    "Sigmoid by Exp": (
+        [
+            ("Neg", ["t"], ["n"], {}),
+            ("Exp", ["n"], ["e"], {}),
+            ("Add", ["one", "e"], ["p"], {}),
+            ("Reciprocal", ["p"], ["s"], {}),
+        ],
+        {"one": F(1)},
+        13,
+    ),
+    "Mish by Exp and Log": (
+        [
+            ("Exp", ["t"], ["e"], {}),
+            ("Add", ["e", "one"], ["p"], {}),
+            ("Log", ["p"], ["l"], {}),
+            ("Tanh", ["l"], ["g"], {}),
+            ("Mul", ["t", "g"], ["s"], {}),
+        ],
+        {"one": F(1)},
+        13,
+    ),
+    "LeakyRelu by Max": (
+        [("Mul", ["t", "k"], ["m"], {}), ("Max", ["m", "t"], ["s"], {})],
+        {"k": F(0.2)},
+        13,
+    ),
+    "PRelu by two Relu": (
+        [
+            ("Relu", ["t"], ["p"], {}),
+            ("Neg", ["t"], ["n"], {}),
+            ("Relu", ["n"], ["r"], {}),
+            ("Mul", ["k", "r"], ["m"], {}),
+            ("Add", ["m", "p"], ["s"], {}),
+        ],
+        {"k": np.linspace(-0.5, 0.3, 4, dtype=F).reshape(1, 4, 1, 1)},
+        13,
+    ),
+    "Clip by Max and Min": (
+        [("Max", ["t", "lo"], ["m"], {}), ("Min", ["hi", "m"], ["s"], {})],
+        {"lo": F(-0.2), "hi": F(0.4)},
+        13,
+    ),
+    "Clip of Relu": ([("Relu", ["t"], ["m"], {}), ("Clip", ["m", "", "hi"], ["s"], {})], {"hi": F(0.4)}, 13),
+    "HardSwish by Relu and Min": (
+        [
+            ("Add", ["t", "three"], ["a"], {}),
+            ("Relu", ["a"], ["r"], {}),
+            ("Min", ["r", "six"], ["c"], {}),
+            ("Mul", ["t", "c"], ["m"], {}),
+            ("Mul", ["m", "sixth"], ["s"], {}),
+        ],
+        {"three": F(3), "six": F(6), "sixth": F(1 / 6)},
+        13,
+    ),
+}
+
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activation_is_fused(around, same, name):
@@ -118,6 +186,85 @@ def test_activation_is_fused(around, same, name):
     assert ops(graph) == ["Conv", "Conv"]
     assert graph.nodes[0].activation.kind == name.split()[0]
     assert len(graph.nodes[0].sources) == 1 + len(nodes)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((0.2, 0.5), (-1.0, 0.3), (0.2, 0.3)),
+        ((-0.1, 0.1), (0.2, 0.5), (0.2, 0.2)),
+        ((0.3, 0.9), (-0.5, 0.1), (0.1, 0.1)),
+    ],
+)
+def test_clip_of_clip(around, same, first, second, expected):
+    """Also where the ranges do not meet: then everything is one number."""
+    limits = dict(zip(("a", "b", "c", "d"), map(F, (*first, *second)), strict=True))
+    graph = same(around([("Clip", ["t", "a", "b"], ["m"], {}), ("Clip", ["m", "c", "d"], ["s"], {})], limits))
+    assert ops(graph) == ["Conv", "Conv"]
+    assert (graph.nodes[0].activation.low, graph.nodes[0].activation.high) == pytest.approx(expected)
+
+
+def test_parts_that_are_read_elsewhere_stay(around, same):
+    nodes, constants, _ = ACTIVATIONS["Sigmoid by Exp"]
+    graph = same(around([*nodes[:-1], ("Reciprocal", ["p"], ["q"], {}), ("Add", ["q", "e"], ["s"], {})], constants))
+    assert "Exp" in ops(graph) and "Sigmoid" not in [n.activation.kind for n in graph.nodes]
+
+
+def test_leaky_relu_above_one_is_none(around, same):
+    """Max(x, 2x) is 2x where x is positive."""
+    graph = same(around([("Mul", ["t", "k"], ["m"], {}), ("Max", ["m", "t"], ["s"], {})], {"k": F(2)}))
+    assert "LeakyRelu" not in [n.activation.kind for n in graph.nodes]
+
+
+LAYER_NORM = [
+    ("ReduceMean", ["t"], ["m"], {"axes": [-1]}),
+    ("Sub", ["t", "m"], ["d"], {}),
+    ("Pow", ["d", "two"], ["q"], {}),
+    ("ReduceMean", ["q"], ["v"], {"axes": [-1]}),
+    ("Add", ["v", "eps"], ["e"], {}),
+    ("Sqrt", ["e"], ["r"], {}),
+    ("Div", ["d", "r"], ["n"], {}),
+]
+NORM_CONSTANTS = {
+    "two": F(2),
+    "eps": F(1e-5),
+    "g": np.linspace(0.5, 2, 8, dtype=F),
+    "b": np.linspace(-1, 1, 8, dtype=F),
+}
+
+
+@pytest.mark.parametrize("tail", ["scale and shift", "shift", "none"])
+def test_layer_normalization_in_parts(around, same, tail):
+    steps = {"scale and shift": [("Mul", "g"), ("Add", "b")], "shift": [("Add", "b")], "none": []}[tail]
+    nodes, current = list(LAYER_NORM), "n"
+    for op, constant in steps:
+        nodes.append((op, [current, constant], [f"{current}{constant}"], {}))
+        current += constant
+    nodes.append(("Abs", [current], ["s"], {}))
+    graph = same(around(nodes, NORM_CONSTANTS))
+    assert ops(graph) == ["Conv", "LayerNormalization", "Abs", "Conv"]
+    assert len(graph.nodes[1].sources) == 7 + len(steps)
+
+
+def test_a_variance_about_another_mean_is_no_layer_normalization(around, same):
+    nodes = [
+        n if n[0] != "ReduceMean" or n[2] != ["v"] else ("ReduceMean", ["q"], ["v"], {"axes": [-2]}) for n in LAYER_NORM
+    ]
+    graph = same(around([*nodes, ("Abs", ["n"], ["s"], {})], NORM_CONSTANTS))
+    assert "LayerNormalization" not in ops(graph)
+
+
+def test_affine_of_affine_is_one(around, same):
+    """HardSwish, then a learned scale and shift (PP-LCNet): one Affine in front of the bordered convolution that cannot take the shift."""
+    nodes = [("HardSwish", ["t"], ["h"], {}), ("Mul", ["h", "k"], ["m"], {}), ("Add", ["m", "c"], ["a"], {})]
+    chain = around(nodes, {"k": F(0.7), "c": F(-0.4)}, opset=14)
+    chain.graph.node[-1].input[0] = "a"
+    chain.graph.node[-1].attribute.append(onnx.helper.make_attribute("pads", [1, 1, 1, 1]))
+    graph = same(chain)
+    assert ops(graph) == ["Conv", "Affine", "Conv"]
+    assert graph.nodes[1].attrs["scale"] == pytest.approx([0.7] * 4) and graph.nodes[1].attrs["bias"] == pytest.approx(
+        [-0.4] * 4
+    )
 
 
 def test_relu6_has_limits(around, same):

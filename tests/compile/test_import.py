@@ -195,6 +195,37 @@ def test_generated_name_avoids_a_given_one(small):
     assert [n.name for n in import_onnx(small).graph.nodes] == ["Relu_0_2", "Relu_0"]
 
 
+BAKED = {
+    "Reshape": [("Conv", ["x", "w"], ["t"], CONV), ("Reshape", ["t", "s"], ["y"], {})],
+    "Add": [("Conv", ["x", "w"], ["t"], CONV), ("Add", ["t", "g"], ["y"], {})],
+}
+
+
+@pytest.mark.parametrize("op", BAKED)
+def test_a_graph_that_bakes_another_size_in(build, weights, op):
+    """Dynamic by its declaration, of one size by a constant: the node is named, with both shapes."""
+    constants = {"w": weights(6, 4, 3, 3), "s": np.array([1, 6, 64]), "g": weights(1, 1, 8, 8)}
+    nodes = BAKED[op]
+    used = {t for n in nodes for t in n[1]}
+    model = build(nodes, shape=("N", 4, "H", "W"), constants={k: v for k, v in constants.items() if k in used})
+    assert import_onnx(model, {"x": (1, 4, 8, 8)}).graph.tensors["t"].shape == (1, 6, 8, 8)
+    with pytest.raises(ModelError, match=rf"\({op}\).*\[1, 6, 16, 16\]"):
+        import_onnx(model, {"x": (1, 4, 16, 16)})
+
+
+def test_shapes_of_several_inputs(build, weights):
+    sizes = {"a": ("N", 4, "H", "W"), "b": ("N", 4, "H", "W")}
+    model = build(
+        [("Concat", ["a", "b"], ["t"], {"axis": 1}), ("Conv", ["t", "w"], ["y"], CONV)],
+        inputs=sizes,
+        constants={"w": weights(6, 8, 3, 3)},
+    )
+    graph = import_onnx(model, {"a": (1, 4, 8, 6), "b": (1, 4, 8, 6)}).graph
+    assert graph.tensors["y"].shape == (1, 6, 8, 6)
+    with pytest.raises(UsageError, match=r"input 'b' has the dynamic shape Nx4xHxW.*--shape b=1x4x320x320"):
+        import_onnx(model, {"a": (1, 4, 8, 6)})
+
+
 # ---- operators
 def test_unknown_custom_operator(build):
     model = build([("Strange", ["x"], ["y"], {}, "odd", "org.nobody")], domains=["org.nobody"])
@@ -253,10 +284,51 @@ def test_weights_that_are_computed(build):
         fuse(fold(import_onnx(model).graph))
 
 
-def test_one_dimensional_convolution(build, weights):
-    model = build([("Conv", ["x", "w"], ["y"], {}, "conv")], shape=(1, 4, 9), constants={"w": weights(6, 4, 3)})
-    with pytest.raises(UnsupportedError, match=r"'conv'.*3 dimensions.*expected 4"):
-        fuse(fold(import_onnx(model).graph))
+ONE_DIMENSION = {
+    "chain": (
+        [
+            ("Conv", ["x", "w", "b"], ["t"], {"kernel_shape": [3], "pads": [1, 0], "strides": [2], "dilations": [2]}),
+            ("BatchNormalization", ["t", "b", "b", "b", "v"], ["n"], {}),
+            ("PRelu", ["n", "slope"], ["u"], {}),
+            ("MaxPool", ["u"], ["p"], {"kernel_shape": [2], "strides": [2]}),
+            ("Conv", ["p", "k"], ["y"], {"kernel_shape": [1]}),
+        ],
+        ["Reshape", "Conv", "MaxPool", "Conv", "Reshape"],
+    ),
+    "branches": (
+        [
+            ("Conv", ["x", "w", "b"], ["t"], {"auto_pad": "SAME_UPPER"}),
+            ("Mul", ["t", "row"], ["r"], {}),
+            ("Add", ["r", "t"], ["s"], {}),
+            ("ConvTranspose", ["s", "c"], ["d"], {"strides": [2]}),
+            ("AveragePool", ["d"], ["e"], {"kernel_shape": [2], "strides": [2]}),
+            ("Concat", ["e", "s"], ["f"], {"axis": 1}),
+            ("Transpose", ["f"], ["y"], {"perm": [0, 2, 1]}),
+        ],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE_DIMENSION)
+def test_one_dimensional_convolution(build, same, weights, name):
+    """Becomes two-dimensional of height 1; reshapes stand at the ends only."""
+    nodes, wanted = ONE_DIMENSION[name]
+    constants = {
+        "w": weights(6, 4, 3),
+        "b": weights(6),
+        "v": np.abs(weights(6)) + np.float32(0.1),
+        "slope": weights(6, 1),
+    }
+    constants |= {"k": weights(2, 6, 1), "row": weights(21), "c": weights(6, 5, 3)}
+    used = {t for n in nodes for t in n[1]}
+    graph = same(
+        build(nodes, shape=(1, 4, 21), constants={k: v for k, v in constants.items() if k in used}), place=True
+    )
+    convolutions = [n for n in graph.nodes if n.op.startswith("Conv")]
+    assert {n.device for n in convolutions} == {"NPU"}
+    found = [n.op for n in graph.nodes]
+    assert found == wanted if wanted else found.count("Reshape") == 2
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.DOUBLE])
