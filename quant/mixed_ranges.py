@@ -40,7 +40,9 @@ def mixed_ranges(qgraph: QGraph, statistics: Statistics) -> list[MixedRange]:
             continue
         ranges = {}
         for tensor in activation_inputs(node, qgraph.graph):
-            seen = statistics.tensors[tensor]
+            seen = statistics.tensors.get(tensor)
+            if seen is None:  # a quantised model brought its scale, nothing was measured
+                continue
             ranges[tensor] = float(np.maximum(np.abs(seen.low), np.abs(seen.high)).max(initial=0.0))
         widest = max(ranges.values(), default=0.0)
         for tensor, size in ranges.items():
