@@ -129,7 +129,8 @@ void Program::parse_meta() {
     meta_.at("format", "meta").as_integer("meta.format", 1, 1);
     name_ = meta_.at("name", "meta").as_string("meta.name");
     mode_ = meta_.at("mode", "meta").as_string("meta.mode");
-    if (mode_ != "fine" && mode_ != "pow2") fail("mode", "expected fine or pow2, found " + mode_);
+    if (mode_ != "fine" && mode_ != "pow2" && mode_ != "bf16")
+        fail("mode", "expected fine, pow2 or bf16, found " + mode_);
     fingerprint_ = meta_.at("fingerprint", "meta").as_string("meta.fingerprint");
     pool_size_ = size_at(meta_, "pool_size", "pool_size");
     sram_bytes_ = static_cast<std::size_t>(
@@ -373,6 +374,9 @@ DeviceProgram Program::device_program(const std::shared_ptr<const Program>& prog
     out.pixel_parallel = static_cast<std::size_t>(program->meta_.at("arch", "meta")
                                                       .at("pixel_parallel", "meta.arch")
                                                       .as_integer("meta.arch.pixel_parallel", 1, 64));
+    for (const std::string& feature :
+         program->meta_.at("arch", "meta").at("features", "meta.arch").strings("meta.arch.features"))
+        out.bf16 = out.bf16 || feature == "bf16";
     for (const PartitionMeta& partition : program->partitions_)
         if (partition.npu) out.partitions.push_back({partition.first_instruction, partition.instruction_count});
     out.owner = program;

@@ -6,6 +6,7 @@
 // group as well as large ones.
 #pragma once
 
+#include "bf16_conv.hpp"
 #include "checks.hpp"
 #include "mac_array.hpp"
 #include "requantise.hpp"
@@ -162,6 +163,8 @@ template <int PIXELS>
 inline Status conv_engine(const uint32_t words[isa::INSTRUCTION_WORDS], int8_t sram[][LANES], const Limits& limits) {
     const Status status = check_instruction(words, limits);
     if (status.code != Code::OK) return status;
+    if (HAS_BF16 && isa::opcode_of(words) == (uint32_t)isa::Opcode::CONV_BF16)
+        return conv_bf16(isa::ConvBf16::decode(words), sram);
     const isa::Conv i = isa::Conv::decode(words);
     StageSettings settings;
     NPU_PARTITION(settings.table, 1)

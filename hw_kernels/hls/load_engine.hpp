@@ -38,10 +38,13 @@ inline int8_t fold_border(uint32_t pad_bytes, uint32_t channel) {
 }
 
 /// Space-to-depth or tap folding: lane l of an output pixel is tap and channel l of its window; the remaining lanes are
-/// 0. Invariant: kernel_h*kernel_w*channels <= 16*blocks_out. One byte per cycle; (ky, kx, channel) are counters beside
-/// the lane.
-inline void load_fold(const isa::LoadFold& i, const int8_t* ddr, int8_t sram[][LANES]) {
-    const uint32_t lanes = i.kernel_h * i.kernel_w * i.channels;
+/// 0. Invariant: kernel_h*kernel_w*channels <= 16*blocks_out. One byte per cycle; (ky, kx, channel, byte of the lane)
+/// are counters beside the byte. \tparam BYTES of a lane: 1 int8, 2 bf16 \tparam I isa::LoadFold or isa::LoadFoldBf16
+/// \param border byte of channel c in bits 8c..8c+7, 0 for bf16
+template <uint32_t BYTES, class I>
+inline void load_fold(const I& i, uint32_t border, const int8_t* ddr, int8_t sram[][LANES]) {
+    const uint32_t used = BYTES * i.kernel_h * i.kernel_w * i.channels;
+    const uint32_t words = BYTES * i.blocks_out;
     for (uint32_t y = 0; y < i.out_h; ++y) {
         NPU_TRIPCOUNT(1, 416)
         for (uint32_t x = 0; x < i.out_w; ++x) {
@@ -50,25 +53,25 @@ inline void load_fold(const isa::LoadFold& i, const int8_t* ddr, int8_t sram[][L
             const int32_t left = window_origin(x, i.stride_w, i.pad_left);
             uint32_t ky = 0;
             uint32_t kx = 0;
-            uint32_t channel = 0;
-            for (uint32_t block = 0; block < i.blocks_out; ++block) {
-                NPU_TRIPCOUNT(1, 4)
+            uint32_t byte = 0;  // of the tap's pixel
+            for (uint32_t k = 0; k < words; ++k) {
+                NPU_TRIPCOUNT(1, 8)
                 int8_t word[LANES];
                 NPU_PARTITION(word, 1)
                 for (uint32_t lane = 0; lane < (uint32_t)LANES; ++lane) {
                     NPU_PIPELINE
                     int8_t value = 0;
-                    if (block * (uint32_t)LANES + lane < lanes) {
+                    if (k * (uint32_t)LANES + lane < used) {
                         const int32_t row = top + (int32_t)ky;
                         const int32_t column = left + (int32_t)kx;
-                        value = fold_border(i.pad_bytes, channel);
+                        value = fold_border(border, byte / BYTES);
                         if (inside(row, column, i.in_h, i.in_w)) {
-                            value = ddr[i.ddr_addr + (uint32_t)row * i.ddr_row_stride + (uint32_t)column * i.channels +
-                                        channel];
+                            value = ddr[i.ddr_addr + (uint32_t)row * i.ddr_row_stride +
+                                        (uint32_t)column * i.channels * BYTES + byte];
                         }
-                        ++channel;
-                        if (channel == i.channels) {
-                            channel = 0;
+                        ++byte;
+                        if (byte == BYTES * i.channels) {
+                            byte = 0;
                             ++kx;
                         }
                         if (kx == i.kernel_w) {
@@ -78,7 +81,7 @@ inline void load_fold(const isa::LoadFold& i, const int8_t* ddr, int8_t sram[][L
                     }
                     word[lane] = value;
                 }
-                sram_write(sram, output_address(i, y, x) + (uint32_t)LANES * block, word);
+                sram_write(sram, output_address(i, y, x) + (uint32_t)LANES * k, word);
             }
         }
     }
@@ -97,7 +100,12 @@ inline Status load_engine(const uint32_t words[isa::INSTRUCTION_WORDS], const in
         }
         case isa::Opcode::LOAD_FOLD: {
             const isa::LoadFold i = isa::LoadFold::decode(words);
-            load_fold(i, i.region == (uint32_t)isa::Region::BIN ? bin : pool, sram);
+            load_fold<1u>(i, i.pad_bytes, i.region == (uint32_t)isa::Region::BIN ? bin : pool, sram);
+            break;
+        }
+        case isa::Opcode::LOAD_FOLD_BF16: {
+            const isa::LoadFoldBf16 i = isa::LoadFoldBf16::decode(words);
+            load_fold<2u>(i, 0u, i.region == (uint32_t)isa::Region::BIN ? bin : pool, sram);
             break;
         }
         default:

@@ -55,6 +55,9 @@
 #endif
 // clang-format on
 
+/// Leading zero bits of a 32-bit number that is not 0: a priority encoder.
+inline uint32_t npu_leading_zeros(uint32_t value) { return (uint32_t)__builtin_clz(value); }
+
 // Blocking streams, for sources that define NPU_USE_STREAMS: Vitis' own under Vitis, else one for threads of a test
 // program.
 #ifdef NPU_USE_STREAMS

@@ -4,8 +4,14 @@
 #include "npu_isa.hpp"
 #include "npu_port.hpp"
 
+#ifndef NPU_BF16
+#define NPU_BF16 1  // 0 for an arch without the feature: its engines are then left out
+#endif
+
 namespace npuforge {
 namespace hls {
+
+constexpr bool HAS_BF16 = NPU_BF16 != 0;
 
 constexpr int LANES = 16;             ///< channels of a block, bytes of an SRAM word
 constexpr int TABLE_ENTRIES = 257;    ///< int16 entries of an activation table
@@ -43,11 +49,12 @@ inline Status refuse(Code code, isa::FieldId field) {
     return status;
 }
 
-/// Sizes an instruction is checked against.
+/// Sizes and features an instruction is checked against.
 struct Limits {
     uint32_t sram_bytes = 0;
     uint32_t bin_bytes = 0;   ///< DDR region 0
     uint32_t pool_bytes = 0;  ///< DDR region 1
+    bool bf16 = HAS_BF16;     ///< the arch has the bf16 engines
 };
 
 /// On-chip memory is an array of 16-byte words; every function gets it as `int8_t sram[][LANES]`. Byte b is word b/16,

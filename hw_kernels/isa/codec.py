@@ -13,12 +13,14 @@ import numpy as np
 
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.isa.instructions import (
+    BF16_RECORD,
     BY_NAME,
     BY_OPCODE,
     INSTRUCTION_BYTES,
     INSTRUCTION_WORDS,
     OPERAND_RECORD,
     REQUANT_RECORD,
+    RESIZE_BF16_RECORD,
     RESIZE_RECORD,
     EltwiseKind,
     Engine,
@@ -30,7 +32,7 @@ from npuforge.hw_kernels.isa.instructions import (
 )
 
 _WORDS = struct.Struct(f"<{INSTRUCTION_WORDS}I")
-_DTYPES = {"int8": "i1", "int16": "<i2", "int32": "<i4"}
+_DTYPES = {"int8": "i1", "int16": "<i2", "int32": "<i4", "float32": "<f4"}
 
 
 def field_range(field: Field) -> tuple[int, int]:
@@ -113,7 +115,7 @@ def engines_of(mask: int) -> str:
 
 
 def _kind(instruction: Instruction, value: int) -> str:
-    kinds: type[EltwiseKind] | type[PoolKind] = EltwiseKind if instruction.name == "ELTWISE" else PoolKind
+    kinds: type[EltwiseKind] | type[PoolKind] = EltwiseKind if instruction.name.startswith("ELTWISE") else PoolKind
     return kinds(value).name.lower() if value in list(kinds) else f"?{value}"
 
 
@@ -179,10 +181,14 @@ def record_dtype(record: tuple[tuple[str, str, str], ...]) -> np.dtype:
 REQUANT_DTYPE = record_dtype(REQUANT_RECORD)
 OPERAND_DTYPE = record_dtype(OPERAND_RECORD)
 RESIZE_DTYPE = record_dtype(RESIZE_RECORD)
+BF16_DTYPE = record_dtype(BF16_RECORD)
+RESIZE_BF16_DTYPE = record_dtype(RESIZE_BF16_RECORD)
 
 __all__ = [
+    "BF16_DTYPE",
     "OPERAND_DTYPE",
     "REQUANT_DTYPE",
+    "RESIZE_BF16_DTYPE",
     "RESIZE_DTYPE",
     "decode",
     "disassemble",

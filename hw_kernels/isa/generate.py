@@ -11,6 +11,7 @@ from pathlib import Path
 
 from npuforge.hw_kernels.isa.codec import field_range, used_masks
 from npuforge.hw_kernels.isa.instructions import (
+    BF16_RECORD,
     HEADER,
     INSTRUCTION_BYTES,
     INSTRUCTION_WORDS,
@@ -18,6 +19,7 @@ from npuforge.hw_kernels.isa.instructions import (
     ISA_VERSION,
     OPERAND_RECORD,
     REQUANT_RECORD,
+    RESIZE_BF16_RECORD,
     RESIZE_RECORD,
     EltwiseKind,
     Engine,
@@ -26,10 +28,17 @@ from npuforge.hw_kernels.isa.instructions import (
     PoolKind,
     Region,
     Stage,
+    needs_bf16,
 )
 
-RECORDS = (("RequantRecord", REQUANT_RECORD), ("OperandRecord", OPERAND_RECORD), ("ResizeRecord", RESIZE_RECORD))
-_WIDTHS = {"int8": 1, "int16": 2, "int32": 4}
+RECORDS = (
+    ("RequantRecord", REQUANT_RECORD),
+    ("OperandRecord", OPERAND_RECORD),
+    ("ResizeRecord", RESIZE_RECORD),
+    ("Bf16Record", BF16_RECORD),
+    ("ResizeBf16Record", RESIZE_BF16_RECORD),
+)
+_WIDTHS = {"int8": 1, "int16": 2, "int32": 4, "float32": 4}
 
 
 def type_name(name: str) -> str:
@@ -89,13 +98,18 @@ def _struct(instruction: Instruction) -> Iterator[str]:
     yield ""
 
 
+def _member(kind: str) -> str:
+    """C++ type of a record member: floats are kept as their bits, since this header has no arithmetic."""
+    return "uint32_t" if kind == "float32" else "int32_t"
+
+
 def _record(name: str, record: tuple[tuple[str, str, str], ...]) -> Iterator[str]:
     size = sum(_WIDTHS[kind] for _, kind, _ in record)
     yield f"/// Parameter record of {size} bytes, little-endian, one per lane (resize: per output row or column)."
     yield f"struct {name} {{"
     yield f"    static constexpr uint32_t BYTES = {size};"
     for field, kind, doc in record:
-        yield f"    int32_t {field} = 0;  ///< {kind}: {doc}"
+        yield f"    {_member(kind)} {field} = 0;  ///< {kind}{' bits' if kind == 'float32' else ''}: {doc}"
     yield ""
     yield f"    static {name} decode(const uint8_t* bytes) {{"
     yield f"        {name} r;"
@@ -103,7 +117,11 @@ def _record(name: str, record: tuple[tuple[str, str, str], ...]) -> Iterator[str
     for field, kind, _ in record:
         width = _WIDTHS[kind]
         parts = " | ".join(f"(uint32_t)bytes[{offset + k}]" + (f" << {8 * k}" if k else "") for k in range(width))
-        yield f"        r.{field} = sign_extend({parts}, {8 * width});"
+        yield (
+            f"        r.{field} = {parts};"
+            if kind == "float32"
+            else f"        r.{field} = sign_extend({parts}, {8 * width});"
+        )
         offset += width
     yield "        return r;"
     yield "    }"
@@ -229,6 +247,12 @@ def header_text() -> str:
         "Queue that executes `opcode` (an `Engine`), -1 for an unknown one.",
     )
     lines += _switch(
+        "bool needs_bf16(uint32_t opcode)",
+        ((f"0x{i.opcode:02x}u", "true") for i in INSTRUCTIONS if needs_bf16(i.name)),
+        "false",
+        "Whether `opcode` exists only on an arch with the feature bf16.",
+    )
+    lines += _switch(
         "const char* opcode_name(uint32_t opcode)",
         ((f"0x{i.opcode:02x}u", f'"{i.name}"') for i in INSTRUCTIONS),
         '"?"',
@@ -277,6 +301,10 @@ touch memory; `tests/hw_kernels/test_hls_equals_sim.py` compares them on mutated
 * *ELTWISE*: affine has `broadcast_b`, `b_addr`, `b_row_stride`, `b_pixel_stride` 0; the others have `bias_addr` 0.
 * *Parameter records* (checked when the instruction runs): shifts 0..47; the unused last byte of a table-stage record and reserved members 0; resize
   coordinates inside the rows or columns held, weights 0..256.
+* *bf16*: an instruction whose name ends in _BF16 is an unknown opcode on an arch without the feature. Where the text above says 16·`blocks_out`
+  bytes, read 32. `ddr_addr` and `ddr_row_stride` of LOAD_FOLD_BF16, and `b_addr` where `broadcast_b` is set, are multiples of 2. The stage is pwl or
+  table; pwl: tails and `table_addr` 0; a tail value is 0 where that tail is the input. Maximum pooling: `weight_addr` and `single` 0. `operand_addr` is 0
+  unless the function is affine. Resize weights lie in 0..1.
 * *Tokens*: a program in which every engine waits is a deadlock, not a hang; a counter beyond 65,535 and a token left at the end are refused too.
 
 Not checked by hardware: an output that overwrites input bytes still to be read by the same instruction. ELTWISE and COPY may work in place (same address
@@ -308,7 +336,9 @@ def docs_text() -> str:
         "engine before the instruction starts; bit *e* of `push` gives one token to engine *e* once it has finished. Token counters have 16 bits.",
         "",
         "SRAM is one byte-addressed on-chip memory. DDR has two regions: 0, the `.bin` file image (read only); 1, the pool. Pixel (y, x) of a "
-        "feature map lies at address + y·row_stride + x·pixel_stride and holds 16·blocks lanes of int8. Multi-byte values are little-endian.",
+        "feature map lies at address + y·row_stride + x·pixel_stride and holds 16·blocks lanes of int8, or of bf16 (2 bytes) for instructions whose name "
+        "ends in _BF16. Those exist only on an arch with the feature `bf16`; LOAD, STORE and COPY move bytes of either. Multi-byte values are "
+        "little-endian.",
         "",
         "| engine | bit | instructions |",
         "| --- | --- | --- |",
@@ -326,7 +356,7 @@ def docs_text() -> str:
     lines += ["## Parameter records", ""]
     for name, record in RECORDS:
         size = sum(_WIDTHS[kind] for _, kind, _ in record)
-        per = "output row or column" if name == "ResizeRecord" else "lane"
+        per = "output row or column" if name.startswith("Resize") else "lane"
         lines += [
             f"### {name}: {size} bytes per {per}",
             "",

@@ -7,7 +7,10 @@ Engines run from their own in-order queues. Bit e of `pop` waits for (and takes)
 instruction starts; bit e of `push` gives one token to engine e when it has finished. Token counters are 16 bits wide.
 
 Memory: SRAM is one byte-addressed on-chip memory. DDR has two regions: 0, the `.bin` file image (read only), 1, the pool.
-A feature map in SRAM or DDR has its pixel (y, x) at address + y*row_stride + x*pixel_stride, with 16*channel_blocks lanes of int8.
+A feature map in SRAM or DDR has its pixel (y, x) at address + y*row_stride + x*pixel_stride, with 16*channel_blocks lanes of int8, or of bf16
+(2 bytes) where the instruction's name ends in _BF16. Those exist on an arch with the feature `bf16` only; LOAD, STORE and COPY move bytes of either.
+
+`ISA_VERSION` counts changes of instructions that exist; instructions that come with a feature of the arch leave it alone.
 """
 
 from __future__ import annotations
@@ -80,6 +83,15 @@ HEADER = (
     _f("opcode", 0, 0, 8),
     _f("pop", 0, 8, 4, doc="wait mask, one bit per engine"),
     _f("push", 0, 12, 4, doc="signal mask, one bit per engine"),
+)
+STAGE_BF16 = (
+    _f("stage", 0, 16, 2, doc="0 pwl, 1 table"),
+    _f("tail_low_is_input", 0, 22, 1),
+    _f("tail_high_is_input", 0, 23, 1),
+    _f("tail_low", 1, 0, 16, doc="bf16 value below -8 (table stage)"),
+    _f("tail_high", 1, 16, 16, doc="bf16 value from 8 on (table stage)"),
+    _f("record_addr", 16, doc="SRAM: 16 bytes a lane, see BF16_RECORD"),
+    _f("table_addr", 17, doc="SRAM: float32 c0[256], c1[256], c2[256] (table stage)"),
 )
 REGION = (_f("region", 0, 24, 8, doc="0 .bin image, 1 pool"),)
 STAGE = (
@@ -178,6 +190,17 @@ RESIZE_RECORD = (
     ("w1", "int16", "weight of i1 in 1/256; w0 = 256 - w1; nearest: 0"),
     ("reserved", "int16", "0"),
 )
+BF16_RECORD = (
+    ("bias", "float32", "added to the sum, last"),
+    ("slope", "float32", "pwl: factor of negative values"),
+    ("low", "float32", "lower limit"),
+    ("high", "float32", "upper limit; where it equals the lower one the lane is that constant"),
+)
+RESIZE_BF16_RECORD = (
+    ("i0", "int16", "first source coordinate, relative to the rows or columns held"),
+    ("i1", "int16", "second source coordinate"),
+    ("w1", "float32", "weight of i1, 0..1; w0 = 1 - w1"),
+)
 
 INSTRUCTIONS: tuple[Instruction, ...] = (
     Instruction("HALT", 0x00, Engine.LOAD, (), "end of the program; always the last instruction, exactly once"),
@@ -208,6 +231,22 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "ix = x*stride_w - pad_left + kx; ddr[iy, ix, c] inside 0..in_h-1, 0..in_w-1, else pad byte c; other lanes 0. Dilations are 1",
     ),
     Instruction(
+        "LOAD_FOLD_BF16",
+        0x12,
+        Engine.LOAD,
+        (
+            *REGION,
+            _f("ddr_addr", 2, doc="first byte of the whole image, tight NHWC (pixel stride = 2*channels bytes)"),
+            _f("ddr_row_stride", 3, doc="bytes"),
+            *INPUT_SIZE,
+            _f("channels", 6, 0, 16, doc="1..4"),
+            *BLOCKS_OUT,
+            *WINDOW,
+            *OUTPUT,
+        ),
+        "as LOAD_FOLD with lanes of bf16; the border is +0",
+    ),
+    Instruction(
         "CONV",
         0x20,
         Engine.CONV,
@@ -225,6 +264,23 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         ),
         "acc[y,x,o] = bias[o] + sum w[o,ky,kx,i]*in(y*stride_h - pad_top + ky*dilation_h, x*stride_w - pad_left + kx*dilation_w, i), border = pad[i]; "
         "out(y,x,o) = stage(acc). Stage pwl or table",
+    ),
+    Instruction(
+        "CONV_BF16",
+        0x21,
+        Engine.CONV,
+        (
+            *STAGE_BF16,
+            *INPUT,
+            *INPUT_SIZE,
+            *BLOCKS_IN,
+            *BLOCKS_OUT,
+            *WINDOW,
+            *OUTPUT,
+            _f("weight_addr", 14, doc="SRAM: bf16 [16*blocks_out, kernel_h, kernel_w, 16*blocks_in]"),
+        ),
+        "acc = +0; for ky, kx, block: acc += tree(w[o,ky,kx,lane]*in(row, column, lane)) over the block's 16 lanes, products outside the map +0; "
+        "out = stage_bf16(acc). tree: (0,1)(2,3).. four times",
     ),
     Instruction(
         "DEPTHWISE",
@@ -307,6 +363,73 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "out(y,x,lane) = in(y,x,lane) for out_h rows, out_w columns, 16*blocks_out lanes",
     ),
     Instruction(
+        "DEPTHWISE_BF16",
+        0x38,
+        Engine.VECTOR,
+        (
+            *STAGE_BF16,
+            *INPUT,
+            *INPUT_SIZE,
+            *BLOCKS_OUT,
+            *WINDOW,
+            *OUTPUT,
+            _f("weight_addr", 14, doc="SRAM: bf16 [kernel_h, kernel_w, 16*blocks_out]"),
+        ),
+        "acc = +0; for ky, kx: acc += w[ky,kx,lane]*in(row, column, lane), products outside the map +0; out = stage_bf16(acc)",
+    ),
+    Instruction(
+        "POOL_BF16",
+        0x39,
+        Engine.VECTOR,
+        (
+            _f("kind", 0, 24, 8, doc="0 max, 1 average"),
+            *INPUT,
+            *INPUT_SIZE,
+            *BLOCKS_OUT,
+            *WINDOW,
+            *OUTPUT,
+            _f(
+                "weight_addr",
+                14,
+                doc="average: SRAM float32 [counts], entry n-1 for n valid taps, entry 0 only if `single`",
+            ),
+            _f("single", 20, 8, 1, doc="average: every window has the same count"),
+        ),
+        "max: the largest valid tap, -0 < +0, NaN above all. average: acc = +0; for ky, kx of the n valid taps: acc += in; out = bf16(acc*factor[n])",
+    ),
+    Instruction(
+        "ELTWISE_BF16",
+        0x3A,
+        Engine.VECTOR,
+        (
+            *STAGE_BF16,
+            _f("kind", 0, 24, 2, doc="0 add, 1 sub, 2 mul, 3 affine"),
+            _f("broadcast_b", 0, 26, 1, doc="b has one channel, at b_addr exactly"),
+            *INPUT,
+            *BLOCKS_OUT,
+            *OUTPUT,
+            _f("b_addr", 19),
+            _f("b_row_stride", 20, doc="0: broadcast over H"),
+            _f("b_pixel_stride", 21, doc="0: broadcast over W"),
+            _f("operand_addr", 22, doc="affine: SRAM float32 factor a lane"),
+        ),
+        "d = a + b, a - b, a*b or a*factor; out = stage_bf16(d)",
+    ),
+    Instruction(
+        "RESIZE_BF16",
+        0x3B,
+        Engine.VECTOR,
+        (
+            *INPUT,
+            *INPUT_SIZE,
+            *BLOCKS_OUT,
+            *OUTPUT,
+            _f("row_table_addr", 14, doc="SRAM: RESIZE_BF16_RECORD per output row"),
+            _f("col_table_addr", 15, doc="SRAM: RESIZE_BF16_RECORD per output column"),
+        ),
+        "mix(p, q, w1) = p where w1 = 0, else (1 - w1)*p + w1*q; each of the two rows mixes its two columns, then the rows are mixed",
+    ),
+    Instruction(
         "STORE",
         0x40,
         Engine.STORE,
@@ -317,3 +440,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
 
 BY_NAME = {i.name: i for i in INSTRUCTIONS}
 BY_OPCODE = {i.opcode: i for i in INSTRUCTIONS}
+BF16_SUFFIX = "_BF16"
+
+
+def needs_bf16(name: str) -> bool:
+    """Whether the instruction exists only on an arch with the feature `bf16`."""
+    return name.endswith(BF16_SUFFIX)

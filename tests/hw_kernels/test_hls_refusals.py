@@ -36,6 +36,9 @@ TRANSFER = {
     "sram_row_stride": 64,
     "sram_col_stride": 32,
 }
+MAPS_BF16 = {name: 2 * value if name.endswith("stride") else value for name, value in MAPS.items()}
+ADDRESSES_BF16 = {"in_addr": 0, "out_addr": 1024, "blocks_out": 2}
+STAGE_BF16 = {"record_addr": 2048}
 LEGAL: dict[str, dict[str, int]] = {
     "LOAD": TRANSFER | {"region": 1},
     "STORE": TRANSFER | {"region": 1},
@@ -51,6 +54,18 @@ LEGAL: dict[str, dict[str, int]] = {
     | MAPS
     | {"in_addr": 0, "out_addr": 1024, "blocks_out": 2, "row_table_addr": 8192, "col_table_addr": 8208},
     "COPY": MAPS | {"in_addr": 0, "out_addr": 1024, "blocks_out": 2},
+    "LOAD_FOLD_BF16": WINDOW
+    | HELD
+    | {"region": 1, "channels": 3, "blocks_out": 2, "ddr_row_stride": 12, "out_row_stride": 128, "out_pixel_stride": 64}
+    | {"out_h": 2, "out_w": 2},
+    "CONV_BF16": WINDOW | HELD | MAPS_BF16 | ADDRESSES_BF16 | STAGE_BF16 | {"weight_addr": 4096, "blocks_in": 2},
+    "DEPTHWISE_BF16": WINDOW | HELD | MAPS_BF16 | ADDRESSES_BF16 | STAGE_BF16 | {"weight_addr": 4096},
+    "POOL_BF16": WINDOW | HELD | MAPS_BF16 | ADDRESSES_BF16 | {"kind": 1, "weight_addr": 4096},
+    "ELTWISE_BF16": MAPS_BF16
+    | ADDRESSES_BF16
+    | STAGE_BF16
+    | {"b_addr": 512, "b_row_stride": 128, "b_pixel_stride": 64},
+    "RESIZE_BF16": HELD | MAPS_BF16 | ADDRESSES_BF16 | {"row_table_addr": 8192, "col_table_addr": 8208},
 }
 
 
@@ -66,6 +81,23 @@ def test_the_starting_points_are_legal(name: str) -> None:
 
 VALUE, ALIGN, BOUNDS = "ILLEGAL_VALUE", "MISALIGNED", "OUT_OF_BOUNDS"
 ILLEGAL: list[tuple[str, dict[str, int], str, str]] = [
+    ("CONV_BF16", {"stage": 2}, VALUE, "stage"),
+    ("CONV_BF16", {"tail_low": 1}, VALUE, "tail_low"),
+    ("CONV_BF16", {"stage": 1, "tail_low_is_input": 1, "tail_low": 1}, VALUE, "tail_low"),
+    ("CONV_BF16", {"stage": 1, "table_addr": SRAM - 3072 + 16}, BOUNDS, "table_addr"),
+    ("CONV_BF16", {"record_addr": SRAM - 512 + 16}, BOUNDS, "record_addr"),
+    ("CONV_BF16", {"weight_addr": SRAM - 2048 + 16}, BOUNDS, "weight_addr"),
+    ("CONV_BF16", {"kernel_h": 65535, "kernel_w": 65535, "blocks_in": 65535}, BOUNDS, "in_addr"),
+    ("DEPTHWISE_BF16", {"weight_addr": SRAM - 64 + 16}, BOUNDS, "weight_addr"),
+    ("DEPTHWISE_BF16", {"out_pixel_stride": 48}, VALUE, "out_pixel_stride"),
+    ("POOL_BF16", {"kind": 0}, VALUE, "weight_addr"),
+    ("POOL_BF16", {"weight_addr": SRAM}, BOUNDS, "weight_addr"),
+    ("ELTWISE_BF16", {"operand_addr": 16}, VALUE, "operand_addr"),
+    ("ELTWISE_BF16", {"b_addr": 2}, ALIGN, "b_addr"),
+    ("ELTWISE_BF16", {"broadcast_b": 1, "b_addr": 513}, ALIGN, "b_addr"),
+    ("LOAD_FOLD_BF16", {"ddr_addr": 1}, ALIGN, "ddr_addr"),
+    ("LOAD_FOLD_BF16", {"ddr_addr": POOL - 24 + 2}, BOUNDS, "ddr_addr"),
+    ("RESIZE_BF16", {"col_table_addr": SRAM}, BOUNDS, "col_table_addr"),
     *(("LOAD", {f: 0}, VALUE, f) for f in ("rows", "cols", "chunk")),
     ("LOAD", {"chunk": 24}, VALUE, "chunk"),
     ("LOAD", {"region": 2}, VALUE, "region"),

@@ -46,6 +46,7 @@ struct DeviceProgram {
     std::size_t instruction_count = 0;
     std::size_t pool_size = 0;       ///< bytes of DDR region 1
     std::size_t sram_bytes = 0;      ///< of the arch
+    bool bf16 = false;               ///< the arch has the feature bf16
     std::size_t pixel_parallel = 0;  ///< of the arch; 0: not known. No result depends on it
     struct Range {
         std::size_t first = 0;  ///< global instruction index

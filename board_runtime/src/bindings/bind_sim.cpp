@@ -37,7 +37,7 @@ class Simulation {
   public:
     Simulation(const std::string& instructions, const std::string& image, std::size_t pool_size, std::size_t sram_bytes,
                int threads, const std::string& level,
-               const std::vector<std::pair<std::size_t, std::size_t>>& partitions)
+               const std::vector<std::pair<std::size_t, std::size_t>>& partitions, bool bf16)
         : image_(aligned_copy(image)),
           instructions_(aligned_copy(instructions)),
           pool_size_(pool_size),
@@ -53,6 +53,7 @@ class Simulation {
         program.instruction_count = instructions.size() / isa::INSTRUCTION_BYTES;
         program.pool_size = pool_size;
         program.sram_bytes = sram_bytes;
+        program.bf16 = bf16;
         for (const auto& [first, count] : partitions) program.partitions.push_back({first, count});
         if (partitions.empty()) program.partitions.push_back({0, program.instruction_count});
         device_ = sim::make_device(std::move(program), threads, sim::parse_level(level));
@@ -113,14 +114,16 @@ void bind_sim(py::module_& module) {
     py::class_<Simulation>(sub, "Simulation")
         .def(py::init([](const py::bytes& instructions, const py::bytes& image, std::size_t pool_size,
                          std::size_t sram_bytes, int threads, const std::string& level,
-                         const std::vector<std::pair<std::size_t, std::size_t>>& partitions) {
+                         const std::vector<std::pair<std::size_t, std::size_t>>& partitions, bool bf16) {
                  return std::make_unique<Simulation>(std::string(instructions), std::string(image), pool_size,
-                                                     sram_bytes, threads, level, partitions);
+                                                     sram_bytes, threads, level, partitions, bf16);
              }),
              py::arg("instructions"), py::arg("image"), py::arg("pool_size"), py::arg("sram_bytes"),
              py::arg("threads") = 1, py::arg("level") = "auto",
-             py::arg("partitions") = std::vector<std::pair<std::size_t, std::size_t>>(),
-             "Loads a program; `partitions` are (first instruction, count), by default one over all.")
+             py::arg("partitions") = std::vector<std::pair<std::size_t, std::size_t>>(), py::arg("bf16") = true,
+             "Loads a program; `partitions` are (first instruction, count), by default one over all; `bf16`: the arch "
+             "has that "
+             "feature.")
         .def(
             "run",
             [](Simulation& s, const py::bytes& pool, std::size_t partition, const std::set<std::size_t>& trace) {

@@ -114,6 +114,7 @@ class CsimDevice final : public Device {
         limits_.sram_bytes = static_cast<std::uint32_t>(program_.sram_bytes);
         limits_.bin_bytes = static_cast<std::uint32_t>(program_.image_size);
         limits_.pool_bytes = static_cast<std::uint32_t>(program_.pool_size);
+        limits_.bf16 = program_.bf16;
         for (const DeviceProgram::Range& range : program_.partitions) {
             if (range.first > program_.instruction_count || range.count > program_.instruction_count - range.first)
                 throw InstructionError("instruction " + std::to_string(range.first) +
@@ -151,7 +152,7 @@ class CsimDevice final : public Device {
 
     template <int PIXELS>
     hls::Status run_as(Context& context, const DeviceProgram::Range& range, std::int8_t* pool, HookTrace& trace) const {
-        auto* sram = reinterpret_cast<std::int8_t (*)[hls::LANES]>(context.sram.get());
+        auto* sram = reinterpret_cast<std::int8_t(*)[hls::LANES]>(context.sram.get());
         return hls::run_queues<PIXELS>(bin(), pool, sram, limits_, address(range), count(range), policy_, options_.seed,
                                        trace);
     }

@@ -1,4 +1,5 @@
 // Owns the AVX-512 engines' table of contents.
+#include "bf16_step.hpp"
 #include "conv_step.hpp"
 #include "depthwise_step.hpp"
 #include "step.hpp"
@@ -10,6 +11,7 @@ namespace avx512 {
 const ConvKernel& conv_kernel();
 const DepthwiseKernel& depthwise_kernel();
 const VectorKernel& vector_kernel();
+const Bf16Kernel& bf16();
 
 }  // namespace avx512
 
@@ -31,6 +33,18 @@ class Avx512Engine final : public Engine {
     }
     std::unique_ptr<Step> resize(const ResizeOp& op, const Constants& constants, PackCache&) const override {
         return make_resize_step(op, constants, avx512::vector_kernel());
+    }
+    std::unique_ptr<Step> bf16(const Bf16ConvOp& op, const Constants& constants, PackCache& cache) const override {
+        return make_bf16_step(op, constants, cache, avx512::bf16());
+    }
+    std::unique_ptr<Step> bf16(const Bf16PoolOp& op, const Constants& constants, PackCache& cache) const override {
+        return make_bf16_step(op, constants, cache, avx512::bf16());
+    }
+    std::unique_ptr<Step> bf16(const Bf16EltwiseOp& op, const Constants& constants, PackCache& cache) const override {
+        return make_bf16_step(op, constants, cache, avx512::bf16());
+    }
+    std::unique_ptr<Step> bf16(const Bf16ResizeOp& op, const Constants& constants, PackCache& cache) const override {
+        return make_bf16_step(op, constants, cache, avx512::bf16());
     }
 };
 

@@ -3,137 +3,11 @@
 
 #include <string>
 
-#include "refuse.hpp"
+#include "check_bf16.hpp"
+#include "checker.hpp"
 
 namespace npuforge::sim {
 namespace {
-
-using isa::Stage;
-
-constexpr std::uint64_t kGranule = 16;  // alignment of every on-chip address and stride, one lane block
-
-class Checker {
-  public:
-    Checker(std::size_t index, const char* opcode, const Limits& limits)
-        : index_(index), opcode_(opcode), limits_(limits) {}
-
-    [[noreturn]] void fail(const std::string& field, const std::string& reason) const {
-        refuse(index_, opcode_, field, reason);
-    }
-    void in_range(const char* field, long long value, long long low, long long high) const {
-        if (value < low || value > high)
-            refuse(index_, opcode_, field, std::to_string(low) + ".." + std::to_string(high), value);
-    }
-    void positive(const char* field, std::uint32_t value) const {
-        if (value == 0) refuse(index_, opcode_, field, "at least 1", value);
-    }
-    void zero(const char* field, long long value, const char* when) const {
-        if (value != 0) refuse(index_, opcode_, field, std::string("0 ") + when, value);
-    }
-    void aligned(const char* field, std::uint64_t value) const {
-        if (value % kGranule != 0)
-            refuse(index_, opcode_, field, "a multiple of " + std::to_string(kGranule), static_cast<long long>(value));
-    }
-    void inside(const char* field, const View& view) const {
-        const char* names[] = {"on-chip memory", "the pool", "the .bin image"};
-        const std::size_t size = limits_.of(view.space);
-        if (view.end() > size)
-            fail(field, "expected bytes below " + std::to_string(size) + " of " + names[static_cast<int>(view.space)] +
-                            ", found an access up to " + std::to_string(view.end()));
-    }
-    void map(const char* address, const char* row_stride, const char* pixel_stride, const View& view) const {
-        aligned(address, view.address);
-        aligned(row_stride, view.row_stride);
-        aligned(pixel_stride, view.col_stride);
-        inside(address, view);
-    }
-    void block(const char* field, std::uint64_t address, std::uint64_t bytes) const {
-        aligned(field, address);
-        inside(field, View{Space::kSram, address, 1, 1, 0, 0, bytes});
-    }
-
-    template <class T>
-    StageOp stage(const T& i, bool direct_allowed, std::uint64_t lanes) const {
-        in_range("stage", i.stage, 0, direct_allowed ? 2 : 1);
-        StageOp s;
-        s.kind = static_cast<Stage>(i.stage);
-        s.requant_address = i.requant_addr;
-        block("requant_addr", i.requant_addr, lanes * isa::RequantRecord::BYTES);
-        if (s.kind == Stage::TABLE) {
-            in_range("fraction_bits", i.fraction_bits, 5, 11);
-            s.fraction_bits = static_cast<int>(i.fraction_bits);
-            s.tail_low_is_input = i.tail_low_is_input != 0;
-            s.tail_high_is_input = i.tail_high_is_input != 0;
-            if (s.tail_low_is_input) zero("tail_low", i.tail_low, "where tail_low_is_input is set");
-            if (s.tail_high_is_input) zero("tail_high", i.tail_high, "where tail_high_is_input is set");
-            s.tail_low = i.tail_low;
-            s.tail_high = i.tail_high;
-            s.table_address = i.table_addr;
-            block("table_addr", i.table_addr, 2 * 257);
-        } else {
-            const char* when = "unless the stage is table";
-            zero("fraction_bits", i.fraction_bits, when);
-            zero("tail_low_is_input", i.tail_low_is_input, when);
-            zero("tail_high_is_input", i.tail_high_is_input, when);
-            zero("tail_low", i.tail_low, when);
-            zero("tail_high", i.tail_high, when);
-            zero("table_addr", i.table_addr, when);
-        }
-        return s;
-    }
-
-    template <class T>
-    Window window(const T& i) const {
-        positive("kernel_h", i.kernel_h);
-        positive("kernel_w", i.kernel_w);
-        positive("stride_h", i.stride_h);
-        positive("stride_w", i.stride_w);
-        positive("dilation_h", i.dilation_h);
-        positive("dilation_w", i.dilation_w);
-        Window w;
-        w.kernel_h = static_cast<int>(i.kernel_h);
-        w.kernel_w = static_cast<int>(i.kernel_w);
-        w.stride_h = static_cast<int>(i.stride_h);
-        w.stride_w = static_cast<int>(i.stride_w);
-        w.dilation_h = static_cast<int>(i.dilation_h);
-        w.dilation_w = static_cast<int>(i.dilation_w);
-        w.pad_top = i.pad_top;
-        w.pad_left = i.pad_left;
-        return w;
-    }
-
-    template <class T>
-    Map input(const T& i, std::uint64_t rows, std::uint64_t cols, std::uint64_t lanes) const {
-        const Map m{i.in_addr, i.in_row_stride, i.in_pixel_stride};
-        map("in_addr", "in_row_stride", "in_pixel_stride", m.view(Space::kSram, rows, cols, lanes));
-        return m;
-    }
-
-    template <class T>
-    Map output(const T& i, std::uint64_t lanes) const {
-        positive("out_h", i.out_h);
-        positive("out_w", i.out_w);
-        const Map m{i.out_addr, i.out_row_stride, i.out_pixel_stride};
-        map("out_addr", "out_row_stride", "out_pixel_stride", m.view(Space::kSram, i.out_h, i.out_w, lanes));
-        if (i.out_w > 1 && i.out_pixel_stride < lanes)
-            refuse(index_, opcode_, "out_pixel_stride", "at least " + std::to_string(lanes), i.out_pixel_stride);
-        const std::uint64_t row = (std::uint64_t{i.out_w} - 1) * i.out_pixel_stride + lanes;
-        if (i.out_h > 1 && i.out_row_stride < row)
-            refuse(index_, opcode_, "out_row_stride", "at least " + std::to_string(row), i.out_row_stride);
-        return m;
-    }
-
-    template <class T>
-    void input_size(const T& i) const {
-        positive("in_h", i.in_h);
-        positive("in_w", i.in_w);
-    }
-
-  private:
-    std::size_t index_;
-    const char* opcode_;
-    const Limits& limits_;
-};
 
 template <class T>
 TransferOp transfer(const Checker& check, const T& i, bool store) {
@@ -159,34 +33,11 @@ TransferOp transfer(const Checker& check, const T& i, bool store) {
 }
 
 FoldOp fold(const Checker& check, const isa::LoadFold& i) {
-    FoldOp op;
-    check.in_range("region", i.region, 0, 1);
-    check.in_range("channels", i.channels, 1, 4);
-    check.input_size(i);
-    check.positive("blocks_out", i.blocks_out);
-    op.window = check.window(i);
-    check.in_range("dilation_h", i.dilation_h, 1, 1);
-    check.in_range("dilation_w", i.dilation_w, 1, 1);
-    const std::uint64_t taps = std::uint64_t{i.kernel_h} * i.kernel_w * i.channels;
-    if (taps > 16 * std::uint64_t{i.blocks_out})
-        check.fail("blocks_out", "expected room for " + std::to_string(taps) +
-                                     " lanes (kernel_h*kernel_w*channels), found " + std::to_string(16 * i.blocks_out));
-    op.from_space = i.region == 0 ? Space::kImage : Space::kPool;
-    op.address = i.ddr_addr;
-    op.row_stride = i.ddr_row_stride;
-    check.inside("ddr_addr",
-                 View{op.from_space, i.ddr_addr, i.in_h, 1, i.ddr_row_stride, 0, std::uint64_t{i.in_w} * i.channels});
-    op.out = check.output(i, 16 * std::uint64_t{i.blocks_out});
+    FoldOp op = fold_shape(check, i, 1);
     if (i.channels < 4 && i.pad_bytes >> (8 * i.channels) != 0)
         check.fail("pad_bytes", "expected 0 above channel " + std::to_string(i.channels - 1) + ", found " +
                                     std::to_string(i.pad_bytes));
     for (int c = 0; c < 4; ++c) op.pad[c] = static_cast<std::uint8_t>(i.pad_bytes >> (8 * c));
-    op.in_h = static_cast<int>(i.in_h);
-    op.in_w = static_cast<int>(i.in_w);
-    op.out_h = static_cast<int>(i.out_h);
-    op.out_w = static_cast<int>(i.out_w);
-    op.channels = static_cast<int>(i.channels);
-    op.blocks = static_cast<int>(i.blocks_out);
     return op;
 }
 
@@ -236,20 +87,7 @@ PoolOp pool(const Checker& check, const isa::Pool& i) {
     op.out_w = static_cast<int>(i.out_w);
     op.blocks = static_cast<int>(i.blocks_out);
     const Window& w = op.window;
-    // Valid taps of a window are valid rows times valid columns.
-    const auto counts = [&](const char* field, int out, int stride, int pad, int kernel, int dilation, int extent) {
-        std::pair<int, int> range{kernel, 0};
-        for (int o = 0; o < out; ++o) {
-            const int n = valid_taps(o, stride, pad, kernel, dilation, extent).count();
-            if (n == 0)
-                check.fail(field, "expected a valid tap in every window, found none at output " + std::to_string(o));
-            range.first = std::min(range.first, n);
-            range.second = std::max(range.second, n);
-        }
-        return range;
-    };
-    const auto rows = counts("pad_top", op.out_h, w.stride_h, w.pad_top, w.kernel_h, w.dilation_h, op.in_h);
-    const auto cols = counts("pad_left", op.out_w, w.stride_w, w.pad_left, w.kernel_w, w.dilation_w, op.in_w);
+    const auto [rows, cols] = window_counts(check, w, op);
     if (!op.average) {
         const char* when = "for max pooling";
         check.zero("weight_addr", i.weight_addr, when);
@@ -342,7 +180,10 @@ TransferOp copy(const Checker& check, const isa::Copy& i) {
 
 Operation decode(const std::uint32_t* words, std::size_t index, const Limits& limits) {
     const std::uint32_t opcode = isa::opcode_of(words);
-    if (!isa::known_opcode(opcode)) refuse(index, "?", "opcode", "a known opcode", static_cast<long long>(opcode));
+    if (!isa::known_opcode(opcode) || (isa::needs_bf16(opcode) && !limits.bf16))
+        refuse(index, "?", "opcode",
+               isa::needs_bf16(opcode) ? "a known opcode (this arch has no feature bf16)" : "a known opcode",
+               static_cast<long long>(opcode));
     const char* name = isa::opcode_name(opcode);
     const std::uint32_t reserved = isa::first_reserved_word(words);
     if (reserved != isa::INSTRUCTION_WORDS)
@@ -373,6 +214,22 @@ Operation decode(const std::uint32_t* words, std::size_t index, const Limits& li
             return resize(check, isa::Resize::decode(words));
         case isa::Opcode::COPY:
             return copy(check, isa::Copy::decode(words));
+        case isa::Opcode::LOAD_FOLD_BF16:
+            return fold_bf16(check, isa::LoadFoldBf16::decode(words));
+        case isa::Opcode::CONV_BF16: {
+            const auto i = isa::ConvBf16::decode(words);
+            return conv_bf16(check, i, i.blocks_in, false);
+        }
+        case isa::Opcode::DEPTHWISE_BF16: {
+            const auto i = isa::DepthwiseBf16::decode(words);
+            return conv_bf16(check, i, i.blocks_out, true);
+        }
+        case isa::Opcode::POOL_BF16:
+            return pool_bf16(check, isa::PoolBf16::decode(words));
+        case isa::Opcode::ELTWISE_BF16:
+            return eltwise_bf16(check, isa::EltwiseBf16::decode(words));
+        case isa::Opcode::RESIZE_BF16:
+            return resize_bf16(check, isa::ResizeBf16::decode(words));
     }
     refuse(index, name, "opcode", "an opcode that the simulator executes", static_cast<long long>(opcode));
 }

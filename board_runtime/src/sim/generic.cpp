@@ -199,9 +199,9 @@ void transfer(const TransferOp& op, const Memory& memory, int row_begin, int row
 void fold(const FoldOp& op, const Memory& memory, int row_begin, int row_end) {
     const std::uint8_t* source = memory.source(op.from_space) + op.address;
     const Window& w = op.window;
-    const std::size_t lanes = static_cast<std::size_t>(op.blocks) * kLanes;
+    const std::size_t lanes = static_cast<std::size_t>(op.out_bytes);
     const std::size_t tap_bytes =
-        static_cast<std::size_t>(w.kernel_w) * op.channels;  // one kernel row, contiguous in the image
+        static_cast<std::size_t>(w.kernel_w) * op.pixel_bytes;  // one kernel row, contiguous in the image
     for (int y = row_begin; y < row_end; ++y) {
         for (int x = 0; x < op.out_w; ++x) {
             std::uint8_t* out = memory.sram + op.out.at(y, x);
@@ -210,14 +210,14 @@ void fold(const FoldOp& op, const Memory& memory, int row_begin, int row_end) {
             for (int ky = 0; ky < w.kernel_h; ++ky) {
                 const long iy = window_source(y, w.stride_h, w.pad_top, ky, 1);
                 if (iy >= 0 && iy < op.in_h && ix >= 0 && ix + w.kernel_w <= op.in_w) {
-                    std::memcpy(lane, source + iy * op.row_stride + ix * op.channels, tap_bytes);
+                    std::memcpy(lane, source + iy * op.row_stride + ix * op.pixel_bytes, tap_bytes);
                     lane += tap_bytes;
                     continue;
                 }
                 for (int kx = 0; kx < w.kernel_w; ++kx) {
                     const bool inside = iy >= 0 && iy < op.in_h && ix + kx >= 0 && ix + kx < op.in_w;
-                    for (int c = 0; c < op.channels; ++c)
-                        *lane++ = inside ? source[iy * op.row_stride + (ix + kx) * op.channels + c] : op.pad[c];
+                    for (int c = 0; c < op.pixel_bytes; ++c)
+                        *lane++ = inside ? source[iy * op.row_stride + (ix + kx) * op.pixel_bytes + c] : op.pad[c];
                 }
             }
             std::fill(lane, out + lanes, std::uint8_t{0});

@@ -36,8 +36,8 @@ class FoldStep : public Step {
 
     void run(const Memory& memory, std::uint8_t*, int begin, int end) const override {
         const Window& w = op_.window;
-        const std::size_t lanes = static_cast<std::size_t>(op_.blocks) * 16;
-        const std::size_t tap_bytes = static_cast<std::size_t>(w.kernel_w) * op_.channels;
+        const std::size_t lanes = static_cast<std::size_t>(op_.out_bytes);
+        const std::size_t tap_bytes = static_cast<std::size_t>(w.kernel_w) * op_.pixel_bytes;
         const std::size_t used = tap_bytes * w.kernel_h;
         // Pixels are written left to right by fixed-size copies that run over into the next pixel, which comes after.
         const std::size_t copy = tap_bytes <= 16 ? 16 : 32;
@@ -63,7 +63,7 @@ class FoldStep : public Step {
         const auto column = [&](int x) { return window_source(x, w.stride_w, w.pad_left, 0, 1); };
         const auto fits = [&](int x) {
             const std::size_t end = op_.address + static_cast<std::size_t>(iy + w.kernel_h - 1) * op_.row_stride +
-                                    static_cast<std::size_t>(column(x)) * op_.channels + copy;
+                                    static_cast<std::size_t>(column(x)) * op_.pixel_bytes + copy;
             return column(x) + w.kernel_w <= op_.in_w && end <= source_bytes_;
         };
         while (*first < op_.out_w && column(*first) < 0) ++*first;
@@ -76,7 +76,7 @@ class FoldStep : public Step {
              std::size_t used) const {
         const Window& w = op_.window;
         const std::uint8_t* source = memory.source(op_.from_space) + op_.address + iy * op_.row_stride +
-                                     window_source(first, w.stride_w, w.pad_left, 0, 1) * op_.channels;
+                                     window_source(first, w.stride_w, w.pad_left, 0, 1) * op_.pixel_bytes;
         std::uint8_t* out = memory.sram + op_.out.at(y, first);
         for (int x = first; x < last; ++x) {
             const std::uint8_t* from = source;
@@ -87,7 +87,7 @@ class FoldStep : public Step {
                 to += tap_bytes;
             }
             for (std::size_t lane = used; lane < lanes; lane += 16) std::memset(out + lane, 0, 16);
-            source += w.stride_w * op_.channels;
+            source += w.stride_w * op_.pixel_bytes;
             out += lanes;
         }
     }

@@ -90,9 +90,11 @@ struct FoldOp {
     Space from_space = Space::kPool;
     std::uint32_t address = 0, row_stride = 0;
     Map out;
-    int in_h = 0, in_w = 0, out_h = 0, out_w = 0, channels = 0, blocks = 0;
+    int in_h = 0, in_w = 0, out_h = 0, out_w = 0;
+    int pixel_bytes = 0;  ///< of the image: channels, twice as many for bf16
+    int out_bytes = 0;    ///< of an output pixel
     Window window;
-    std::uint8_t pad[4] = {0, 0, 0, 0};
+    std::uint8_t pad[8] = {};  ///< border, one pixel
 };
 
 /// What a step works on during a run.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "bf16_generic.hpp"
 #include "check.hpp"
 #include "records.hpp"
 #include "refuse.hpp"
@@ -73,7 +74,7 @@ class Translator {
         : program_(program),
           plan_(plan),
           tracker_(program.image, program.sram_bytes, plan.owned),
-          limits_{program.image_size, program.pool_size, program.sram_bytes},
+          limits_{program.image_size, program.pool_size, program.sram_bytes, program.bf16},
           engine_(level == Level::kAvx512 ? &avx512_engine()
                   : level == Level::kAvx2 ? &avx2_engine()
                                           : nullptr) {}
@@ -132,8 +133,8 @@ class Translator {
         auto step = make_fold(op, limits_.of(op.from_space));
         step->layer = "fold" + std::to_string(op.address) + "," + std::to_string(op.out.row_stride);
         step->reads.push_back({op.from_space, op.address, static_cast<std::uint64_t>(op.in_h), 1, op.row_stride, 0,
-                               static_cast<std::uint64_t>(op.in_w) * op.channels});
-        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks));
+                               static_cast<std::uint64_t>(op.in_w) * op.pixel_bytes});
+        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, op.out_bytes));
         return step;
     }
 
@@ -237,6 +238,63 @@ class Translator {
         return step;
     }
 
+    std::unique_ptr<Step> translate(const Bf16ConvOp& op) {
+        begin_parameters();
+        constants_.weight = parameter(op.weight_address, op.weight_bytes());
+        stage(op.stage, op.blocks_out);
+        return bf16_step<generic::conv_bf16>(op, op.in, op.in_h, op.in_w, op.blocks_in, op.blocks_out);
+    }
+
+    std::unique_ptr<Step> translate(const Bf16PoolOp& op) {
+        begin_parameters();
+        if (op.average) constants_.weight = parameter(op.weight_address, 4 * op.counts);
+        return bf16_step<generic::pool_bf16>(op, op.in, op.in_h, op.in_w, op.blocks, op.blocks);
+    }
+
+    std::unique_ptr<Step> translate(const Bf16EltwiseOp& op) {
+        begin_parameters();
+        const bool affine = op.kind == isa::EltwiseKind::AFFINE;
+        if (affine) constants_.operand = parameter(op.operand_address, 64 * static_cast<std::size_t>(op.blocks));
+        stage(op.stage, op.blocks);
+        auto step = bf16_step<generic::eltwise_bf16>(op, op.a, op.out_h, op.out_w, op.blocks, op.blocks);
+        const std::size_t bytes = op.broadcast_b ? 2 : kBf16Block * op.blocks;
+        if (!affine) step->reads.push_back(op.b.view(Space::kSram, op.out_h, op.out_w, bytes));
+        return step;
+    }
+
+    std::unique_ptr<Step> translate(const Bf16ResizeOp& op) {
+        begin_parameters();
+        constants_.rows = parameter(op.row_table_address, op.out_h * isa::ResizeBf16Record::BYTES);
+        constants_.cols = parameter(op.col_table_address, op.out_w * isa::ResizeBf16Record::BYTES);
+        for (int y = 0; constants_.rows != nullptr && y < op.out_h; ++y)
+            generic::checked_resize_bf16(origin_, "row_table_addr", constants_.rows, y, op.in_h);
+        for (int x = 0; constants_.cols != nullptr && x < op.out_w; ++x)
+            generic::checked_resize_bf16(origin_, "col_table_addr", constants_.cols, x, op.in_w);
+        return bf16_step<generic::resize_bf16>(op, op.in, op.in_h, op.in_w, op.blocks, op.blocks);
+    }
+
+    // The step of a bf16 operation whose parameters have been named: the level's own, or the portable engine.
+    template <auto kGeneric, class Op>
+    std::unique_ptr<Step> bf16_step(const Op& op, const Map& in, int in_h, int in_w, int blocks_in, int blocks_out) {
+        std::unique_ptr<Step> step;
+        if (all_constant_ && engine_ != nullptr) step = engine_->bf16(op, constants_, cache_);
+        if (!step) {
+            step = std::make_unique<GenericStep<Op, kGeneric>>(op, origin_);
+            step->cost = 200.0 * blocks_in * blocks_out * op.out_h * op.out_w;
+            add_parameters(*step);
+        }
+        if (all_constant_ && !constants_.key.empty()) step->layer = origin_.opcode + constants_.key;
+        step->reads.push_back(in.view(Space::kSram, in_h, in_w, kBf16Block * blocks_in));
+        step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, kBf16Block * blocks_out));
+        return step;
+    }
+
+    void stage(const Bf16StageOp& op, int blocks) {
+        constants_.record =
+            parameter(op.record_address, isa::Bf16Record::BYTES * 16 * static_cast<std::size_t>(blocks));
+        if (op.kind == isa::Stage::TABLE) constants_.table = parameter(op.table_address, kCurveBytes);
+    }
+
     void begin_parameters() {
         constants_ = Constants{};
         parameter_views_.clear();
@@ -273,8 +331,9 @@ class Translator {
                                   (in.rows == 1 || in.row_stride == out.row_stride) &&
                                   (in.cols == 1 || in.col_stride == out.col_stride) && in.rows == out.rows &&
                                   in.cols == out.cols;
-                const bool pixelwise =
-                    std::holds_alternative<EltwiseOp>(operation) || std::holds_alternative<TransferOp>(operation);
+                const bool pixelwise = std::holds_alternative<EltwiseOp>(operation) ||
+                                       std::holds_alternative<Bf16EltwiseOp>(operation) ||
+                                       std::holds_alternative<TransferOp>(operation);
                 if (same && pixelwise && !out.overlaps_itself()) continue;
                 if (share_bytes(in, out)) refuse_overlap();
             }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bf16_operation.hpp"
 #include "operation.hpp"
 #include "view.hpp"
 
@@ -51,6 +52,7 @@ struct Constants {
     const std::uint8_t* pad = nullptr;
     const std::uint8_t* requant = nullptr;
     const std::uint8_t* table = nullptr;
+    const std::uint8_t* record = nullptr;  ///< bf16 stage
     const std::uint8_t* operand = nullptr;
     const std::uint8_t* rows = nullptr;
     const std::uint8_t* cols = nullptr;
@@ -66,6 +68,10 @@ class Engine {
     virtual std::unique_ptr<Step> pool(const PoolOp&, const Constants&, PackCache&) const { return nullptr; }
     virtual std::unique_ptr<Step> eltwise(const EltwiseOp&, const Constants&, PackCache&) const { return nullptr; }
     virtual std::unique_ptr<Step> resize(const ResizeOp&, const Constants&, PackCache&) const { return nullptr; }
+    virtual std::unique_ptr<Step> bf16(const Bf16ConvOp&, const Constants&, PackCache&) const { return nullptr; }
+    virtual std::unique_ptr<Step> bf16(const Bf16PoolOp&, const Constants&, PackCache&) const { return nullptr; }
+    virtual std::unique_ptr<Step> bf16(const Bf16EltwiseOp&, const Constants&, PackCache&) const { return nullptr; }
+    virtual std::unique_ptr<Step> bf16(const Bf16ResizeOp&, const Constants&, PackCache&) const { return nullptr; }
 };
 
 const Engine& avx2_engine();
