@@ -51,7 +51,8 @@ class Options:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     preprocess: Preprocess | None = None
     calibration: list[Path] = field(default_factory=list)
-    mode: str = "fine"
+    precision: str = "int8"  # or "bf16"
+    mode: str = "fine"  # arithmetic of int8
     calibrator: str = "minmax"
     alpha: float | None = None
     own_scales: bool = True

@@ -15,7 +15,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import VerifyError
 from npuforge.hw_kernels.isa.codec import decode, split
-from npuforge.hw_kernels.isa.instructions import Engine, Stage
+from npuforge.hw_kernels.isa.instructions import Engine, Stage, needs_bf16
 
 
 def check_plan(buffers: Sequence[Mapping[str, Any]], capacity: int, what: str) -> None:
@@ -84,14 +84,54 @@ def _plain(space: str, base: int, size: int) -> Region:
     return Region(space, base, 1, 0, 1, 0, size)
 
 
-def _output(v: Mapping[str, int]) -> Region:
-    return Region(
-        "sram", v["out_addr"], v["out_h"], v["out_row_stride"], v["out_w"], v["out_pixel_stride"], 16 * v["blocks_out"]
-    )
+def _output(v: Mapping[str, int], block: int = 16) -> Region:
+    size = block * v["blocks_out"]
+    return Region("sram", v["out_addr"], v["out_h"], v["out_row_stride"], v["out_w"], v["out_pixel_stride"], size)
 
 
-def _source(v: Mapping[str, int], blocks: int, rows: int, cols: int) -> Region:
-    return Region("sram", v["in_addr"], rows, v["in_row_stride"], cols, v["in_pixel_stride"], 16 * blocks)
+def _source(v: Mapping[str, int], blocks: int, rows: int, cols: int, block: int = 16) -> Region:
+    return Region("sram", v["in_addr"], rows, v["in_row_stride"], cols, v["in_pixel_stride"], block * blocks)
+
+
+def _second(v: Mapping[str, int], size: int) -> Region:
+    """Operand b of an element-wise instruction; `size`: bytes of a pixel."""
+    rows = v["out_h"] if v["b_row_stride"] else 1
+    cols = v["out_w"] if v["b_pixel_stride"] else 1
+    return Region("sram", v["b_addr"], rows, v["b_row_stride"], cols, v["b_pixel_stride"], size)
+
+
+def _image(v: Mapping[str, int], channel_bytes: int) -> Region:
+    """Rows of the image that a LOAD_FOLD reads."""
+    low = min(max(-v["pad_top"], 0), v["in_h"])
+    high = min(max((v["out_h"] - 1) * v["stride_h"] - v["pad_top"] + v["kernel_h"], low + 1), v["in_h"])
+    start, size = v["ddr_addr"] + low * v["ddr_row_stride"], v["in_w"] * v["channels"] * channel_bytes
+    return Region("pool", start, max(1, high - low), v["ddr_row_stride"], 1, 0, size)
+
+
+def _bf16_reads(name: str, v: Mapping[str, int]) -> list[Region]:
+    """What a bf16 instruction other than LOAD_FOLD_BF16 reads."""
+    lanes, taps = 16 * v["blocks_out"], v.get("kernel_h", 0) * v.get("kernel_w", 0)
+    blocks = v.get("blocks_in", v["blocks_out"])
+    rows, cols = v.get("in_h", v["out_h"]), v.get("in_w", v["out_w"])
+    reads = [_source(v, blocks, rows, cols, 32)]
+    if "record_addr" in v:
+        reads.append(_plain("sram", v["record_addr"], 16 * lanes))
+        if v["stage"] == Stage.TABLE:
+            reads.append(_plain("sram", v["table_addr"], 3072))
+    if name == "CONV_BF16":
+        reads.append(_plain("sram", v["weight_addr"], 2 * lanes * taps * 16 * blocks))
+    elif name == "DEPTHWISE_BF16":
+        reads.append(_plain("sram", v["weight_addr"], 2 * lanes * taps))
+    elif name == "POOL_BF16" and v["kind"] == 1:
+        reads.append(_plain("sram", v["weight_addr"], 4 * (1 if v["single"] else taps)))
+    elif name == "ELTWISE_BF16" and v["kind"] == 3:
+        reads.append(_plain("sram", v["operand_addr"], 4 * lanes))
+    elif name == "ELTWISE_BF16":
+        reads.append(_second(v, 2 if v["broadcast_b"] else 2 * lanes))
+    elif name == "RESIZE_BF16":
+        reads.append(_plain("sram", v["row_table_addr"], 8 * v["out_h"]))
+        reads.append(_plain("sram", v["col_table_addr"], 8 * v["out_w"]))
+    return reads
 
 
 def _stage_reads(v: Mapping[str, int]) -> list[Region]:
@@ -114,11 +154,11 @@ def accesses(name: str, v: Mapping[str, int]) -> tuple[list[Region], list[Region
             return [sram], [ddr]
         return ([ddr] if v["region"] == 1 else []), [sram]
     if name == "LOAD_FOLD":
-        low = min(max(-v["pad_top"], 0), v["in_h"])
-        high = min(max((v["out_h"] - 1) * v["stride_h"] - v["pad_top"] + v["kernel_h"], low + 1), v["in_h"])
-        start = v["ddr_addr"] + low * v["ddr_row_stride"]
-        image = Region("pool", start, max(1, high - low), v["ddr_row_stride"], 1, 0, v["in_w"] * v["channels"])
-        return ([image] if v["region"] == 1 else []), [_output(v)]
+        return ([_image(v, 1)] if v["region"] == 1 else []), [_output(v)]
+    if name == "LOAD_FOLD_BF16":
+        return ([_image(v, 2)] if v["region"] == 1 else []), [_output(v, 32)]
+    if needs_bf16(name):
+        return _bf16_reads(name, v), [_output(v, 32)]
     lanes = 16 * v["blocks_out"]
     taps = v.get("kernel_h", 0) * v.get("kernel_w", 0)
     if name == "CONV":
@@ -149,10 +189,7 @@ def accesses(name: str, v: Mapping[str, int]) -> tuple[list[Region], list[Region
         if v["kind"] == 3:
             reads.append(_plain("sram", v["bias_addr"], 4 * lanes))
         else:
-            rows = v["out_h"] if v["b_row_stride"] else 1
-            cols = v["out_w"] if v["b_pixel_stride"] else 1
-            size = 1 if v["broadcast_b"] else lanes
-            reads.append(Region("sram", v["b_addr"], rows, v["b_row_stride"], cols, v["b_pixel_stride"], size))
+            reads.append(_second(v, 1 if v["broadcast_b"] else lanes))
     elif name == "RESIZE":
         reads = [_source(v, v["blocks_out"], v["in_h"], v["in_w"])]
         reads += [

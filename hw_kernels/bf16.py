@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from npuforge.compile.ir.bf16 import CURVE_SEGMENTS, Bf16Stage
 
@@ -21,7 +22,7 @@ _SAFE = 2.0**-100  # products that are 0 or above it, of 16 significant bits: no
 _CHUNK = 1 << 15  # elements of an intermediate array: it stays in the processor's cache
 
 
-def flush(x: np.ndarray) -> np.ndarray:
+def flush(x: ArrayLike) -> np.ndarray:
     """float32 with denormal values replaced by zeros of the same sign."""
     value = np.asarray(x, np.float32)
     return np.where(np.abs(value) < SMALLEST, np.copysign(np.float32(0.0), value), value)
@@ -32,7 +33,7 @@ def to_float32(bits: np.ndarray) -> np.ndarray:
     return flush((np.asarray(bits, np.uint16).astype(np.uint32) << 16).view(np.float32))
 
 
-def from_float32(x: np.ndarray) -> np.ndarray:
+def from_float32(x: ArrayLike) -> np.ndarray:
     """float32 to bf16 bits: nearest, ties to even; denormals become zeros of the same sign, NaN 0x7FC0; uint16."""
     value = flush(x)
     word = np.ascontiguousarray(value).view(np.uint32)
@@ -40,18 +41,18 @@ def from_float32(x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(value), np.uint16(CANONICAL_NAN), rounded.astype(np.uint16)).reshape(value.shape)
 
 
-def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def add(a: ArrayLike, b: ArrayLike) -> np.ndarray:
     """a + b; a sum of normal numbers that is denormal is exact, so that rounding and flushing cannot disagree."""
     with np.errstate(over="ignore", invalid="ignore"):
         return flush(flush(a) + flush(b))
 
 
-def subtract(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def subtract(a: ArrayLike, b: ArrayLike) -> np.ndarray:
     """a - b."""
     return add(a, -np.asarray(b, np.float32))
 
 
-def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def multiply(a: ArrayLike, b: ArrayLike) -> np.ndarray:
     """a * b."""
     left, right = flush(a), flush(b)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -62,8 +63,8 @@ def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The larger of bf16 bits: -0 is below +0, NaN above everything. Denormals flushed, NaN canonical."""
-    keys = [sort_key(from_float32(to_float32(v))) for v in (a, b)]
-    return from_key(np.maximum(*keys))
+    left, right = (sort_key(from_float32(to_float32(v))) for v in (a, b))
+    return from_key(np.maximum(left, right))
 
 
 def sort_key(bits: np.ndarray) -> np.ndarray:
@@ -88,8 +89,13 @@ class _Exact:
 class _Plain:
     """The same bits where no denormal number can occur."""
 
-    add = staticmethod(np.add)
-    multiply = staticmethod(np.multiply)
+    @staticmethod
+    def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.asarray(a + b)
+
+    @staticmethod
+    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.asarray(a * b)
 
 
 def _arithmetic(x: np.ndarray, weight: np.ndarray) -> type[_Exact] | type[_Plain]:

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16EltwiseParams
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import EltwiseParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
+from npuforge.hw_kernels.bf16 import to_float32
+from npuforge.hw_kernels.bf16_lanes import staged
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import before_activation, unbroadcast
 from npuforge.hw_kernels.operator import Gradients, Op, Shape
 
@@ -64,3 +68,12 @@ class TwoOperands(Op):
             np.int64
         )  # z_b has one entry per output channel: broadcasts too
         return apply_stage(self.combine(a, b, params), params.stage)
+
+    def combine_bf16(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """d from float32 operands, one rounded operation."""
+        raise NotImplementedError
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        assert isinstance(work.params, Bf16EltwiseParams)
+        a, b = (to_float32(x[..., lanes.lanes]) for x, lanes in zip(inputs, work.in_maps, strict=True))
+        return staged(self.combine_bf16(a, np.broadcast_to(b, a.shape)), work.params.stage, work.out_map)

@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import QGraph, TensorQuant
+
+if TYPE_CHECKING:
+    from npuforge.hw_kernels.dsl.program import Work
 
 Shape = tuple[int, ...]
 Gradients = list[np.ndarray | None]  # one per input: None where it has none (indices, sizes)
@@ -119,6 +122,10 @@ class Op:
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         """The normative bits: int8 activations [N, H, W, C] of logical channels in, the same out; parameters from `qgraph`."""
+        raise NotImplementedError
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        """The normative bf16 bits: operands in lanes (uint16 [H, W, 16*blocks]; a tight image [H, W, C]) to the output in lanes."""
         raise NotImplementedError
 
     def quantise(

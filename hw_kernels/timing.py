@@ -11,7 +11,7 @@ from math import ceil
 
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.arch import BLOCK_BYTES, LANES, Arch
-from npuforge.hw_kernels.isa.instructions import BY_NAME, Engine
+from npuforge.hw_kernels.isa.instructions import BF16_SUFFIX, BY_NAME, Engine, needs_bf16
 
 CONV_START = 32  # cycles: fields, parameter latching and the depth of the array's pipeline
 VECTOR_START = 16
@@ -53,6 +53,11 @@ def _segments(fields: dict[str, int]) -> tuple[int, int]:
 def cost(name: str, fields: dict[str, int], arch: Arch) -> Cost:
     """The formula of instruction `name`."""
     pixels = fields["out_h"] * fields["out_w"] if "out_h" in fields else 0
+    lane_bytes = 1
+    array_pixels, vector_pixels = arch.pixel_parallel, arch.vector_pixels
+    if needs_bf16(name):
+        name, lane_bytes = name.removesuffix(BF16_SUFFIX), 2
+        array_pixels, vector_pixels = arch.bf16_pixel_parallel, arch.bf16_vector_pixels
     if name == "HALT":
         return Cost(1)
     if name in ("LOAD", "STORE"):
@@ -61,15 +66,15 @@ def cost(name: str, fields: dict[str, int], arch: Arch) -> Cost:
         return Cost(TRANSFER_START, beats, count * size)
     if name == "LOAD_FOLD":
         rows = max(1, min(fields["in_h"], (fields["out_h"] - 1) * fields["stride_h"] + fields["kernel_h"]))
-        size = fields["in_w"] * fields["channels"]
+        size = fields["in_w"] * fields["channels"] * lane_bytes
         count, run = (1, rows * size) if fields["ddr_row_stride"] == size else (rows, size)
         beats = count * (ceil(run / arch.beat_bytes) + BURST_BEATS)
-        written = ceil(pixels * fields["blocks_out"] / arch.axi_ports)  # each port fills one block of lanes a cycle
+        written = ceil(pixels * fields["blocks_out"] * lane_bytes / arch.axi_ports)  # each port fills one word a cycle
         return Cost(TRANSFER_START + written, beats, rows * size)
     if name == "CONV":
         steps = _taps(fields) * fields["blocks_in"] * fields["blocks_out"]
-        return Cost(CONV_START + _groups(fields, arch.pixel_parallel) * steps, macs=pixels * steps * LANES * LANES)
-    groups = _groups(fields, arch.vector_pixels) * fields["blocks_out"]
+        return Cost(CONV_START + _groups(fields, array_pixels) * steps, macs=pixels * steps * LANES * LANES)
+    groups = _groups(fields, vector_pixels) * fields["blocks_out"]
     if name == "DEPTHWISE":
         return Cost(VECTOR_START + groups * _taps(fields), macs=pixels * _taps(fields) * fields["blocks_out"] * LANES)
     if name == "POOL":

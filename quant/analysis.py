@@ -14,6 +14,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import operator
+from npuforge.quant.bf16 import run_node
 from npuforge.quant.executor import Arrays, IntegerExecutor, dequantise, quantise
 from npuforge.quant.regions import activation_inputs, npu_nodes
 
@@ -22,7 +23,7 @@ SQNR_EXACT = 200.0  # reported where there is no error at all
 
 @dataclass
 class Metrics:
-    """Difference between a reference and a tensor, over all images. `saturation` is the share of values at -128 or 127."""
+    """Difference between a reference and a tensor, over all images. `saturation` is the share of values at -128 or 127, in bf16 at infinity."""
 
     sqnr_db: float
     cosine: float
@@ -66,8 +67,10 @@ class Meter:
         self.absolute += float(magnitude.sum())
         self.largest = max(self.largest, float(magnitude.max(initial=0.0)))
         self.count += a.size
-        if q is not None:
+        if q is not None and q.dtype == np.int8:
             self.saturated += int(((q == -128) | (q == 127)).sum())
+        elif q is not None:  # bf16
+            self.saturated += int(np.isinf(b).sum())
 
     def metrics(self) -> Metrics:
         """The figures so far."""
@@ -88,8 +91,10 @@ def measured_tensors(qgraph: QGraph) -> list[str]:
 
 
 def run_alone(node: Node, qgraph: QGraph, reference: Arrays) -> np.ndarray:
-    """int8 output of one layer on the float network's inputs, quantised."""
+    """Output of one layer on the float network's inputs, quantised. In bf16 with every channel in its own lane, as a lone layer has them."""
     inputs = [quantise(reference[t], qgraph.quant[t]) for t in activation_inputs(node, qgraph.graph)]
+    if qgraph.mode == "bf16":
+        return run_node(node, qgraph, inputs)
     return operator.get(node).integer(node, inputs, qgraph)
 
 

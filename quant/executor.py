@@ -17,6 +17,7 @@ from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import QGraph, TensorQuant
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.arithmetic import round_half_up, sat8
+from npuforge.hw_kernels.bf16 import from_float32, to_float32
 from npuforge.quant.regions import npu_nodes
 from npuforge.quant.statistics import pre_activation
 
@@ -27,7 +28,10 @@ RunNodes = Callable[
 
 
 def quantise(x: np.ndarray, quant: TensorQuant) -> np.ndarray:
-    """Float N, C, H, W to int8 N, H, W, C: clamp(round_half_up(x/s + z)). For an image tensor x is the preprocessed value of whole pixels."""
+    """Float N, C, H, W to int8 N, H, W, C: clamp(round_half_up(x/s + z)), or to bf16 bits. For an image tensor x is the preprocessed value of
+    whole pixels."""
+    if quant.dtype == "bf16":
+        return from_float32(np.ascontiguousarray(np.moveaxis(np.asarray(x, np.float32), 1, -1)))
     channels_last = np.moveaxis(np.asarray(x, np.float64), 1, -1)
     if quant.image_mean is not None:
         return sat8(round_half_up(channels_last / quant.scale + quant.image_mean - 128.0))
@@ -35,7 +39,9 @@ def quantise(x: np.ndarray, quant: TensorQuant) -> np.ndarray:
 
 
 def dequantise(q: np.ndarray, quant: TensorQuant) -> np.ndarray:
-    """int8 N, H, W, C to float32 N, C, H, W."""
+    """int8 or bf16 bits, N, H, W, C, to float32 N, C, H, W."""
+    if quant.dtype == "bf16":
+        return np.ascontiguousarray(np.moveaxis(to_float32(q), -1, 1))
     zero = quant.zero_point if quant.image_mean is None else quant.image_mean - 128.0
     return np.ascontiguousarray(np.moveaxis(((q - zero) * quant.scale).astype(np.float32), -1, 1))
 

@@ -13,8 +13,10 @@ from npuforge.board_runtime.session import Session, TraceRecord
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.image import Geometry, fit, load_image, to_float
 from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.compile.reference import FloatReference, NodesExecutor
 from npuforge.compile.steps.write_files import sha256
+from npuforge.hw_kernels.arch import from_json
 from npuforge.quant.executor import Arrays, IntegerExecutor, dequantise
 from npuforge.scripts.build_folder import Build
 from npuforge.scripts.recording import load_recording
@@ -80,11 +82,16 @@ class FloatColumn:
 
 
 class IntegerColumn:
-    """The integer graph with the numpy semantics; nodes of the CPU partition in float."""
+    """The integer or bf16 graph with the numpy semantics; nodes of the CPU partition in float."""
 
     def __init__(self, build: Build) -> None:
         self.qgraph = build.qgraph
-        self.executor = IntegerExecutor(self.qgraph, NodesExecutor(self.qgraph.graph))
+        run_cpu = NodesExecutor(self.qgraph.graph)
+        self.executor: IntegerExecutor | LaneExecutor = (
+            LaneExecutor(self.qgraph, from_json(build.manifest["arch"]), run_cpu)
+            if self.qgraph.mode == "bf16"
+            else IntegerExecutor(self.qgraph, run_cpu)
+        )
         self._input = self.qgraph.graph.inputs[0]
 
     def feeds(self, image: Prepared) -> np.ndarray:

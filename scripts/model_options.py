@@ -24,6 +24,7 @@ from npuforge.quant.ranges import CALIBRATORS
 from npuforge.scripts.common import parse_shapes, show_notice
 
 DEFAULT_ARCH = "nf-b4096"
+PRECISIONS = ("int8", "bf16")
 
 Model = Annotated[Path, typer.Argument(help="The ONNX file", metavar="MODEL.onnx", show_default=False)]
 Shapes = Annotated[
@@ -35,6 +36,9 @@ PreprocessFile = Annotated[
 ]
 Calibration = Annotated[Path | None, typer.Option("--calib", help="Folder of calibration images", show_default=False)]
 CalibrationCount = Annotated[int, typer.Option("--calib-count", help="Use the first N images by name (0: all)", min=0)]
+Precision = Annotated[
+    str, typer.Option("--precision", help="int8, or bf16 (no calibration; needs an arch with the feature bf16)")
+]
 Mode = Annotated[
     str, typer.Option("--mode", help="Integer arithmetic: fine (scales per channel) or pow2 (what a DPU takes)")
 ]
@@ -62,6 +66,7 @@ class Choices:
     preprocess: PreprocessFile = ""
     arch: ArchName = DEFAULT_ARCH
     shape: Shapes = None
+    precision: Precision = "int8"
     mode: Mode = "fine"
     calibrator: Calibrator = "minmax"
     alpha: Alpha = None
@@ -71,13 +76,17 @@ class Choices:
     def check(self, output: Path, progress: Progress = no_progress) -> Options:
         """The checked choices; a wrong one is an NpuforgeError before any work is done. Notices go to standard error."""
         images = [] if self.calib is None else list_images(self.calib)
+        precision, hardware = _known("--precision", self.precision, PRECISIONS), arches.load(self.arch)
+        if precision == "bf16":
+            _check_bf16(hardware, self.mode)
         return Options(
             model=self.model,
-            arch=arches.load(self.arch),
+            arch=hardware,
             output=output,
             shapes=parse_shapes(self.shape or []),
             preprocess=load_preprocess(self.preprocess) if self.preprocess else None,
             calibration=images[: self.calib_count] if self.calib_count else images,
+            precision=precision,
             mode=_known("--mode", self.mode, MODES),
             calibrator=_known("--calibrator", self.calibrator, tuple(CALIBRATORS)),
             alpha=self.alpha,
@@ -110,6 +119,15 @@ def _known(option: str, value: str, legal: tuple[str, ...]) -> str:
     if value not in legal:
         raise UsageError(f"{option} {value}: expected one of {', '.join(legal)}")
     return value
+
+
+def _check_bf16(arch: arches.Arch, mode: str) -> None:
+    """UsageError where the choices do not go with bf16."""
+    if mode != "fine":
+        raise UsageError(f"--mode {mode}: belongs to int8; leave it out with --precision bf16")
+    if not arch.bf16:
+        able = [name for name in arches.names() if arches.load(name).bf16]
+        raise UsageError(f"--precision bf16: arch {arch.name} has no feature bf16; choose --arch {' or '.join(able)}")
 
 
 def check_head(graph: Graph, record: Preprocess) -> None:

@@ -121,6 +121,7 @@ struct Quantiser {
 
 void quantise(const NpuTensor& t, const std::string& name, const float* from, const MapStrides& strides,
               std::uint8_t* pool) {
+    if (t.bf16) return store_bf16(t, from, strides, pool);
     constexpr int kPiece = 256;
     float values[kPiece];
     std::int8_t bytes[kPiece];
@@ -166,6 +167,7 @@ void store_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& 
 }
 
 void dequantise(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides) {
+    if (t.bf16) return load_bf16(t, pool, to, strides);
     load(t, pool, to, strides, [&](std::size_t c, std::int8_t q) { return real_value(t, c, q); });
 }
 

@@ -67,6 +67,15 @@ void check_region(std::size_t address, int h, int w, std::size_t row_stride, std
         fail(where, "ends at byte " + std::to_string(end) + ", the " + what + " has " + std::to_string(limit));
 }
 
+// Whether the lanes of a tensor or trace point are bf16; int8 where nothing is said.
+bool parse_bf16(const json::Value& object, const std::string& where) {
+    const json::Value* dtype = object.find("dtype");
+    if (dtype == nullptr) return false;
+    const std::string& text = dtype->as_string("meta." + where + ".dtype");
+    if (text != "int8" && text != "bf16") fail(where + ".dtype", "expected int8 or bf16, found " + text);
+    return text == "bf16";
+}
+
 std::vector<std::int32_t> parse_int32(const json::Value& value, const std::string& where) {
     std::vector<std::int32_t> out;
     for (const json::Value& item : value.as_array("meta." + where))
@@ -182,8 +191,11 @@ void Program::parse_tensors() {
             const bool row_shape =
                 tensor.shape.size() == 2 && tensor.shape[0] == 1 && tensor.shape[1] == t->c && t->h == 1 && t->w == 1;
             if (!map_shape && !row_shape) fail(at, "h, w, c do not match the shape (1, C, H, W)");
-            t->lane_count = check_lanes(t->lanes, 0, t->pixel_stride, at + ".lanes");
-            check_region(t->offset, t->h, t->w, t->row_stride, t->pixel_stride, t->lane_count, pool_size_, at, "pool");
+            t->bf16 = parse_bf16(*npu, at);
+            const std::size_t bytes = t->bf16 ? 2 : 1;
+            t->lane_count = check_lanes(t->lanes, 0, t->pixel_stride / bytes, at + ".lanes");
+            check_region(t->offset, t->h, t->w, t->row_stride, t->pixel_stride, t->lane_count * bytes, pool_size_, at,
+                         "pool");
             tensor.npu = std::move(t);
         }
         tensors_.emplace(name, std::move(tensor));
@@ -312,12 +324,15 @@ void Program::parse_layers() {
             point->pixel_stride = size_at(*trace, "pixel_stride", at);
             point->lanes = parse_int32(trace->at("lanes", "meta." + at), at + ".lanes");
             point->lane_count = trace->find("lane_count") ? size_at(*trace, "lane_count", at) : 0;
-            point->lane_count = check_lanes(point->lanes, point->lane_count, point->pixel_stride, at + ".lanes");
+            point->lane_bytes = parse_bf16(*trace, at) ? 2 : 1;
+            point->lane_count =
+                check_lanes(point->lanes, point->lane_count, point->pixel_stride / point->lane_bytes, at + ".lanes");
             point->after_instruction = size_at(*trace, "after_instruction", at);
             if (point->after_instruction >= instruction_count_)
                 fail(at + ".after_instruction", "expected below " + std::to_string(instruction_count_));
-            check_region(point->address, point->h, point->w, point->row_stride, point->pixel_stride, point->lane_count,
-                         point->in_sram ? sram_bytes_ : pool_size_, at, point->in_sram ? "SRAM" : "pool");
+            check_region(point->address, point->h, point->w, point->row_stride, point->pixel_stride,
+                         point->lane_count * point->lane_bytes, point->in_sram ? sram_bytes_ : pool_size_, at,
+                         point->in_sram ? "SRAM" : "pool");
             layer.trace = std::move(point);
         }
         layers_.push_back(std::move(layer));

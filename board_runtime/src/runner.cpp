@@ -116,7 +116,7 @@ void Runner::describe() {
         out.dims = dims_of(tensor);
         out.type = cpu::type_of(tensor.dtype, "meta.tensors['" + name + "']");
         if (tensor.npu) out.npu = tensor.npu.get();
-        if (!whole && tensor.npu && (meta->npu || input)) out.type = Type::kInt8;
+        if (!whole && tensor.npu && (meta->npu || input) && !tensor.npu->bf16) out.type = Type::kInt8;
         if (whole && input && tensor.npu && tensor.npu->is_image()) out.type = Type::kUint8;
         list.push_back(std::move(out));
     };

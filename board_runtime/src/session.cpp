@@ -139,7 +139,7 @@ void Session::bind_input(Context& context, const std::string& name, const InputB
     expect_shape(name, nhwc ? nhwc_shape(own) : own, input.shape);
     if (read_by_cpu) tensor.data = context.arena.data() + plan_.offset(index);
     if (input.type == Type::kUint8 || input.type == Type::kInt8) {
-        if (!meta.npu || (input.type == Type::kUint8 && !meta.npu->is_image()))
+        if (!meta.npu || meta.npu->bf16 || (input.type == Type::kUint8 && !meta.npu->is_image()))
             throw ArgumentError("input '" + name + "': expected " + meta.dtype + ", found " +
                                 cpu::type_name(input.type) +
                                 (meta.npu ? "; the model takes preprocessed values here, not pixels" : ""));
@@ -199,7 +199,7 @@ TraceHook Session::trace_hook(std::vector<TraceTensor>& trace) const {
             TraceTensor tensor;
             tensor.layer = it->second;
             tensor.data.resize(static_cast<std::size_t>(point.h) * static_cast<std::size_t>(point.w) *
-                               point.lanes.size());
+                               point.lanes.size() * point.lane_bytes);
             // Blocks of other tensors between the tensor's own are not pad.
             std::vector<bool> used(point.lane_count, true);
             for (const std::int32_t lane : point.lanes) {
@@ -212,9 +212,11 @@ TraceHook Session::trace_hook(std::vector<TraceTensor>& trace) const {
                 for (int x = 0; x < point.w; ++x) {
                     const std::uint8_t* pixel = base + static_cast<std::size_t>(y) * point.row_stride +
                                                 static_cast<std::size_t>(x) * point.pixel_stride;
-                    for (const std::int32_t lane : point.lanes) *out++ = static_cast<std::int8_t>(pixel[lane]);
-                    for (std::size_t lane = 0; lane < point.lane_count; ++lane)
-                        if (!used[lane] && pixel[lane] != 0) ++tensor.pad_lane_errors;
+                    for (const std::int32_t lane : point.lanes)
+                        for (std::size_t k = 0; k < point.lane_bytes; ++k)
+                            *out++ = static_cast<std::int8_t>(pixel[point.lane_bytes * lane + k]);
+                    for (std::size_t byte = 0; byte < point.lane_count * point.lane_bytes; ++byte)
+                        if (!used[byte / point.lane_bytes] && pixel[byte] != 0) ++tensor.pad_lane_errors;
                 }
             trace.push_back(std::move(tensor));
         }

@@ -51,12 +51,12 @@ void Session::store_partition_input(Context& context, const std::string& name, c
     const MapStrides strides = nhwc ? MapStrides::nhwc(t) : MapStrides::nchw(t);
     if (input.type == Type::kFloat32)
         quantise(t, name, static_cast<const float*>(input.data), strides, context.pool.data());
-    else if (input.type == Type::kInt8)
+    else if (input.type == Type::kInt8 && !t.bf16)
         store_bytes(t, static_cast<const std::int8_t*>(input.data), strides, context.pool.data());
     else if (input.type == Type::kUint8 && t.is_image())
         store_pixels(t, static_cast<const std::uint8_t*>(input.data), strides, context.pool.data());
     else
-        throw ArgumentError("input '" + name + "': type expected float32 or int8" +
+        throw ArgumentError("input '" + name + "': type expected float32" + (t.bf16 ? "" : " or int8") +
                             (t.is_image() ? " or uint8 pixels" : "") + ", found " + cpu::type_name(input.type));
 }
 
@@ -65,8 +65,8 @@ void Session::load_partition_output(Context& context, const std::string& name, O
     const Shape own(program_->tensor(name).shape);
     output.shape = output.nhwc ? nhwc_shape(own) : own;
     const MapStrides strides = output.nhwc ? MapStrides::nhwc(t) : MapStrides::nchw(t);
-    if (output.type != Type::kFloat32 && output.type != Type::kInt8)
-        throw ArgumentError("output '" + name + "': type expected float32 or int8, found " +
+    if (output.type != Type::kFloat32 && (output.type != Type::kInt8 || t.bf16))
+        throw ArgumentError("output '" + name + "': type expected float32" + (t.bf16 ? "" : " or int8") + ", found " +
                             std::string(cpu::type_name(output.type)));
     const std::size_t bytes = static_cast<std::size_t>(own.count()) * cpu::type_bytes(output.type);
     if (!output.data || output.capacity < bytes)
@@ -86,7 +86,8 @@ void Session::copy_partition_input(Context& context, const std::string& name, co
     if (tensor.constant) return;
     const TensorMeta* meta = nullptr;
     if (const auto known = program_->tensors().find(name); known != program_->tensors().end()) meta = &known->second;
-    if (input.type == Type::kInt8 && tensor.type == Type::kFloat32 && meta && meta->npu) {  // as the NPU left it
+    if (input.type == Type::kInt8 && tensor.type == Type::kFloat32 && meta && meta->npu &&
+        !meta->npu->bf16) {  // as the NPU left it
         const NpuTensor& t = *meta->npu;
         if (!plan_.in_arena(index)) throw ArgumentError("input '" + name + "': expected float32");
         expect_shape(name, input.nhwc ? nhwc_shape(tensor.shape) : tensor.shape, input.shape);

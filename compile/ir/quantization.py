@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16AveragePoolParams, Bf16EltwiseParams, Bf16Stage
 from npuforge.compile.ir.graph import Graph
 
 
@@ -25,6 +26,7 @@ class TensorQuant:
     zero_point: np.ndarray  # int32 [C]
     image_mean: np.ndarray | None = None  # float64 [C]
     fix_point: int | None = None
+    dtype: str = "int8"  # or "bf16": the value itself; scale 1, zero point 0
 
 
 @dataclass
@@ -67,7 +69,7 @@ class ConvParams:
     weight: np.ndarray
     bias: np.ndarray
     pad_value: np.ndarray
-    stage: OutputStage
+    stage: OutputStage | Bf16Stage  # bf16: weight holds bit patterns (uint16), bias and pad_value are not used
 
 
 @dataclass
@@ -100,7 +102,7 @@ class MoveParams:
     """Operators that move bytes and carry scales (Concat, Slice, shuffle, nearest and linear Resize, MaxPool, space-to-depth): no parameters."""
 
 
-NodeParams = ConvParams | AveragePoolParams | EltwiseParams | MoveParams
+NodeParams = ConvParams | AveragePoolParams | EltwiseParams | MoveParams | Bf16EltwiseParams | Bf16AveragePoolParams
 
 
 @dataclass
@@ -108,7 +110,7 @@ class QGraph:
     """The integer graph: `quant` for every int8 tensor, `params` for every NPU node (by node name)."""
 
     graph: Graph
-    mode: str  # "fine" or "pow2"
+    mode: str  # "fine" or "pow2" (int8), "bf16"
     quant: dict[str, TensorQuant] = field(default_factory=dict)
     params: dict[str, NodeParams] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  # node name -> what the quantiser chose (alpha, ...)

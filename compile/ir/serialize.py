@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir import bf16 as bf16_module
 from npuforge.compile.ir import graph as graph_module
 from npuforge.compile.ir import preprocess as preprocess_module
 from npuforge.compile.ir import quantization as quantization_module
@@ -21,7 +22,7 @@ from npuforge.compile.ir.errors import FormatError
 
 _CLASSES: dict[str, type] = {
     name: item
-    for module in (graph_module, quantization_module, preprocess_module)
+    for module in (graph_module, bf16_module, quantization_module, preprocess_module)
     for name, item in vars(module).items()
     if dataclasses.is_dataclass(item) and isinstance(item, type)
 }

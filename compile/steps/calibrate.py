@@ -29,7 +29,7 @@ _QUANTISED = (b"QuantizeLinear", b"QLinear", b"QGemm")  # every quantised file h
 
 def check_images(options: Options) -> None:
     """CalibrationError where there are no images and the file can bring no scales of its own; called before any work is done."""
-    if options.calibration:
+    if options.calibration or options.precision == "bf16":  # bf16 has nothing to calibrate
         return
     if options.own_scales and options.mode == "fine" and options.model.is_file():
         data = options.model.read_bytes()
@@ -55,7 +55,9 @@ def _without_images(graph: Graph, ctx: Context) -> Graph:
 
 
 def run(graph: Graph, ctx: Context) -> Graph:
-    """The step. Raises CalibrationError where there are no images but some are needed, or one cannot be read."""
+    """The step. Raises CalibrationError where there are no images but some are needed, or one cannot be read. bf16 has nothing to calibrate."""
+    if ctx.options.precision == "bf16":
+        return graph
     images = ctx.options.calibration
     if not images:
         return _without_images(graph, ctx)

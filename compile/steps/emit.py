@@ -82,7 +82,8 @@ def make_work(layer: Layer, result: LaneResult) -> Work:
         maps[0] = LaneMap(np.arange(lanes), layer.fold.blocks)
         sizes[0] = (layer.fold.height, layer.fold.width)
     tight = result.places[layer.inputs[0]].storage.tight if layer.fold is None else 0
-    return Work(layer.node, layer.params, maps, out.map, sizes, layer.out_size, image_channels=tight)
+    dtype = out.storage.dtype
+    return Work(layer.node, layer.params, maps, out.map, sizes, layer.out_size, image_channels=tight, dtype=dtype)
 
 
 def place_sections(plan: LayerPlan) -> None:
@@ -184,22 +185,24 @@ class Emitter:
         """The whole feature map of a place (one run of blocks) in the buffer of its storage."""
         storage = place.storage
         assert len(place.runs) == 1, storage.name
-        offset = place.first_block * BLOCK_BYTES
-        return whole_map(buffer, storage.height, storage.width, place.map.blocks, offset, storage.blocks)
+        offset = place.first_block * storage.dtype.block_bytes
+        return whole_map(buffer, storage.height, storage.width, place.map.blocks, offset, storage.blocks, storage.dtype)
 
     def _cut_of_map(self, place: Place, buffer: Buffer, cut: Cut) -> Tile:
         """The blocks of one cut of a place, all rows."""
         storage = place.storage
-        offset = place.storage_block(cut.first) * BLOCK_BYTES
-        return whole_map(buffer, storage.height, storage.width, cut.count, offset, storage.blocks)
+        offset = place.storage_block(cut.first) * storage.dtype.block_bytes
+        return whole_map(buffer, storage.height, storage.width, cut.count, offset, storage.blocks, storage.dtype)
 
     def _ensure_loaded(self, storage: Storage) -> None:
         """A partition input that is resident is loaded once, in a few bands, before its first consumer."""
         if storage not in self.residency.sram or storage in self.loaded or not self._comes_from_outside(storage):
             return
         self.loaded.add(storage)
-        source = whole_map(self.pool[storage], storage.height, storage.width, storage.blocks)
-        target = whole_map(self.sram[storage], storage.height, storage.width, storage.blocks)
+        source, target = (
+            whole_map(b, storage.height, storage.width, storage.blocks, dtype=storage.dtype)
+            for b in (self.pool[storage], self.sram[storage])
+        )
         rows = max(1, -(-storage.height // 4))
         for low in range(0, storage.height, rows):
             high = min(low + rows, storage.height)
@@ -223,8 +226,8 @@ class Emitter:
             return self._map_in(place, self.sram[storage]).channel_blocks(first, count)
         height, width = work.in_sizes[number]
         buffer, fill = slots[number].take((low, high, first, count))
-        pixel = BLOCK_BYTES * count
-        tile = Tile(buffer, 0, high - low, width, count, width * pixel, pixel, low, height)
+        pixel = storage.dtype.block_bytes * count
+        tile = Tile(buffer, 0, high - low, width, count, width * pixel, pixel, low, height, storage.dtype)
         if fill and layer.fold is not None and number == 0:
             self.npu.load_fold(self._image(storage), tile, layer.fold.window, layer.fold.pad_bytes)
         elif fill:
@@ -232,7 +235,8 @@ class Emitter:
         return tile
 
     def _image(self, storage: Storage) -> Image:
-        return Image(self.pool[storage], 0, storage.height, storage.width, storage.tight, storage.row_stride)
+        size = storage.height, storage.width, storage.tight, storage.row_stride
+        return Image(self.pool[storage], 0, *size, storage.dtype)
 
     # ---- layers ----------------------------------------------------------------------------------------------------
     def _layer(self, index: int, plan: LayerPlan) -> None:
@@ -272,8 +276,10 @@ class Emitter:
                 y = self._cut_of_map(place, self.sram[place.storage], cut).band(low, high)
             else:
                 buffer, _ = outputs.take(number)
-                width, pixel = place.storage.width, BLOCK_BYTES * cut.count
-                y = Tile(buffer, 0, high - low, width, cut.count, width * pixel, pixel, low, place.storage.height)
+                storage = place.storage
+                width, pixel = storage.width, storage.dtype.block_bytes * cut.count
+                size = high - low, width, cut.count, width * pixel, pixel
+                y = Tile(buffer, 0, *size, low, storage.height, storage.dtype)
             plan.program(npu, work, x, y, p, cut)
             if place.storage in self.residency.pool:
                 npu.store(y, self._cut_of_map(place, self.pool[place.storage], cut).band(low, high))
@@ -311,12 +317,12 @@ def slot_sizes(plan: LayerPlan, result: LaneResult, residency: Residency) -> Slo
             low, high = program.input_rows(work, number, *band)
             rows = max(rows, high - low)
         blocks = max(program.operand_blocks(work, number, cut)[1] for cut in work.cuts)
-        inputs[number] = align(rows * work.in_sizes[number][1] * blocks * BLOCK_BYTES)
+        inputs[number] = align(rows * work.in_sizes[number][1] * blocks * work.dtype.block_bytes)
     place = result.places[layer.output]
     output = 0
     if place.storage not in residency.sram:
         rows = max(high - low for low, high in work.bands)
-        output = align(rows * place.storage.width * max(cut.count for cut in work.cuts) * BLOCK_BYTES)
+        output = align(rows * place.storage.width * max(cut.count for cut in work.cuts) * work.dtype.block_bytes)
     common = common_bytes(plan)
     weights = [align(program.cut_bytes(work, cut.count)) for cut in work.cuts]
     if plan.whole:

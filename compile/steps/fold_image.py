@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams
 from npuforge.compile.steps.layers import Fold
 from npuforge.hw_kernels.arch import LANES, Arch
 from npuforge.hw_kernels.dsl.tile import Window
+from npuforge.hw_kernels.isa.instructions import BF16_SUFFIX
 from npuforge.hw_kernels.timing import cost
 from npuforge.hw_kernels.windows import Window as Attributes
 
@@ -82,8 +84,8 @@ def _image_weight(params: ConvParams, view: ImageView) -> tuple[np.ndarray, np.n
     """Weights over the image's own pixels [O, kh*block, kw*block, channels], and the border byte of every image channel."""
     outputs, kernel_h, kernel_w, _ = params.weight.shape
     block, channels = view.block, view.image_channels
-    wide = np.zeros((outputs, kernel_h, block, kernel_w, block, channels), np.int8)
-    pad = np.zeros(channels, np.int8)
+    wide = np.zeros((outputs, kernel_h, block, kernel_w, block, channels), params.weight.dtype)
+    pad = np.zeros(channels, params.pad_value.dtype)
     for number, lane in enumerate(view.lanes):
         by, bx, c = int(lane) // (block * channels), int(lane) // channels % block, int(lane) % channels
         wide[:, :, by, :, bx, c] = params.weight[..., number]
@@ -112,6 +114,7 @@ def fold_convolution(
     outputs, kernel_h, kernel_w, channels = weight.shape
     strides = [s * view.block for s in a.strides]
     pads = [p * view.block for p in a.pads]
+    suffix = BF16_SUFFIX if isinstance(params.stage, Bf16Stage) else ""
     best: tuple[tuple[int, int], _Axis, _Axis] | None = None
     for rows in _axes(kernel_h, strides[0], a.dilations[0], out_size[0]):
         for cols in _axes(kernel_w, strides[1], a.dilations[1], out_size[1]):
@@ -123,14 +126,14 @@ def fold_convolution(
                 "in_h": view.height,
                 "in_w": view.width,
                 "channels": channels,
-                "ddr_row_stride": view.width * channels,
+                "ddr_row_stride": view.width * channels * weight.itemsize,
                 "blocks_out": blocks,
                 "kernel_h": rows.fold,
                 "stride_h": rows.fold_stride,
                 "out_h": rows.length,
                 "out_w": cols.length,
             }
-            load = cost("LOAD_FOLD", fields, arch)
+            load = cost("LOAD_FOLD" + suffix, fields, arch)
             load_time = max(load.cycles, load.beats // arch.axi_ports)
             fields = {
                 "out_h": out_size[0],
@@ -140,7 +143,7 @@ def fold_convolution(
                 "blocks_in": blocks,
                 "blocks_out": -(-outputs // LANES),
             }
-            conv_time = cost("CONV", fields, arch).cycles
+            conv_time = cost("CONV" + suffix, fields, arch).cycles
             figure = (max(load_time, conv_time), load_time + conv_time)
             if best is None or figure < best[0]:
                 best = (figure, rows, cols)
@@ -148,7 +151,7 @@ def fold_convolution(
         return None
     _, rows, cols = best
     lanes = rows.fold * cols.fold * channels
-    folded = np.zeros((outputs, rows.kernel, cols.kernel, lanes), np.int8)
+    folded = np.zeros((outputs, rows.kernel, cols.kernel, lanes), weight.dtype)
     for ky in range(kernel_h):
         for kx in range(kernel_w):
             (row, fold_row), (col, fold_col) = rows.split(ky), cols.split(kx)
@@ -163,4 +166,5 @@ def fold_convolution(
     }
     window = Window(rows.fold, cols.fold, rows.fold_stride, cols.fold_stride, 1, 1, pads[0], pads[1])
     fold = Fold(view.image, window, rows.length, cols.length, -(-lanes // LANES), pad)
-    return replace(node, attrs=attrs), replace(params, weight=folded, pad_value=np.zeros(lanes, np.int8)), fold
+    no_pad = np.zeros(lanes, params.pad_value.dtype)
+    return replace(node, attrs=attrs), replace(params, weight=folded, pad_value=no_pad), fold

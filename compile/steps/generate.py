@@ -73,7 +73,13 @@ def _parameter_sections(tiled: TileResult) -> list[tuple[str, binfile.Dtype, byt
 
 
 def _dtype(name: str, array: np.ndarray) -> binfile.Dtype:
-    known = {"int8": binfile.Dtype.INT8, "int16": binfile.Dtype.INT16, "int32": binfile.Dtype.INT32}
+    known = {
+        "int8": binfile.Dtype.INT8,
+        "int16": binfile.Dtype.INT16,
+        "int32": binfile.Dtype.INT32,
+        "uint16": binfile.Dtype.BF16,
+        "float32": binfile.Dtype.FLOAT32,
+    }
     return known.get(array.dtype.name, binfile.Dtype.UINT8)
 
 

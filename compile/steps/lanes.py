@@ -71,6 +71,7 @@ class _Partition(PartitionState):
                 channels,
                 np.zeros(channels, np.int64),
                 producer.sources if producer else [],
+                self.dtype,
             )
             self._emit(node, params, [tensor], name, lanes or LaneMap.identity(channels))
             self.compact[key] = name
@@ -102,7 +103,7 @@ class _Partition(PartitionState):
         if tensor in self.graph.inputs and channels <= 4:
             if known is None:
                 self.places[tensor] = Place(
-                    Storage(tensor, height, width, 1, tight=channels), 0, LaneMap(np.arange(channels), 1)
+                    Storage(tensor, height, width, 1, channels, self.dtype), 0, LaneMap(np.arange(channels), 1)
                 )
             self.images[tensor] = ImageView.whole(tensor, height, width, channels)
         elif known is not None:  # made by an earlier partition: its storage holds other tensors too, perhaps
@@ -181,7 +182,9 @@ class _Partition(PartitionState):
             self.aliases[output] = Alias(root, lanes.lanes[indices] + first * LANES)
             return
         zeros = self.qgraph.quant[output].zero_point
-        moved, params = permutation(node.name, x, output, list(indices), self._channels(x), zeros, node.sources)
+        moved, params = permutation(
+            node.name, x, output, list(indices), self._channels(x), zeros, node.sources, self.dtype
+        )
         self._emit(moved, params, [x], output, LaneMap.identity(len(indices)))
 
     def _space_to_depth(self, node: Node) -> None:
@@ -190,7 +193,7 @@ class _Partition(PartitionState):
             self.images[output] = self.images[x].folded(block)
             return
         x = self._in_lanes(x)
-        moved, params = as_convolution(node, self._channels(x))
+        moved, params = as_convolution(node, self._channels(x), self.dtype)
         self._emit(moved, params, [x], output, LaneMap.identity(len(params.bias)))
 
     def _realise_image(self, tensor: str) -> str:

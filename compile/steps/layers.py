@@ -9,8 +9,8 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import NodeParams, QGraph
-from npuforge.hw_kernels.arch import ADDRESS_ALIGNMENT, BLOCK_BYTES, LANES, Arch
-from npuforge.hw_kernels.dsl.tile import LaneMap, Window
+from npuforge.hw_kernels.arch import ADDRESS_ALIGNMENT, LANES, Arch
+from npuforge.hw_kernels.dsl.tile import Dtype, LaneMap, Window
 
 
 def align(value: int, to: int = ADDRESS_ALIGNMENT) -> int:
@@ -20,18 +20,19 @@ def align(value: int, to: int = ADDRESS_ALIGNMENT) -> int:
 
 @dataclass(eq=False)
 class Storage:
-    """Memory of one feature map, or of several as views (concat). `tight` > 0: an image of so many bytes a pixel instead of lanes."""
+    """Memory of one feature map, or of several as views (concat). `tight` > 0: an image of so many channels a pixel instead of lanes."""
 
     name: str
     height: int
     width: int
     blocks: int
     tight: int = 0
+    dtype: Dtype = Dtype.INT8
 
     @property
     def pixel_stride(self) -> int:
         """Bytes from pixel to pixel."""
-        return self.tight or self.blocks * BLOCK_BYTES
+        return self.dtype.bytes * (self.tight or self.blocks * LANES)
 
     @property
     def row_stride(self) -> int:

@@ -15,7 +15,7 @@ from npuforge.compile.steps.emit import Emitted
 from npuforge.compile.steps.layers import Layer
 from npuforge.compile.steps.plan_memory import MemoryPlan
 from npuforge.compile.steps.tile import TileResult
-from npuforge.hw_kernels.arch import BLOCK_BYTES
+from npuforge.hw_kernels.arch import LANES
 from npuforge.hw_kernels.isa import binfile
 from npuforge.hw_kernels.isa.instructions import Engine
 from npuforge.hw_kernels.timing import Schedule
@@ -107,7 +107,8 @@ def tensor_meta(qgraph: QGraph, tiled: TileResult, memory: MemoryPlan) -> dict[s
             place, quant = places[name], qgraph.quant[name]
             storage = place.storage
             record["npu"] = {
-                "offset": memory.address[storage] + place.first_block * BLOCK_BYTES,
+                "offset": memory.address[storage] + place.first_block * storage.dtype.block_bytes,
+                "dtype": storage.dtype.value,
                 "h": storage.height,
                 "w": storage.width,
                 "c": len(place.map.lanes),
@@ -129,13 +130,14 @@ def _trace(tiled: TileResult, memory: MemoryPlan, emitted: Emitted, layer: Layer
     start = tiled.sram_address[emitted.sram[storage]] if trace.in_sram else memory.address[storage]
     return {
         "space": "sram" if trace.in_sram else "pool",
-        "address": start + place.first_block * BLOCK_BYTES,
+        "address": start + place.first_block * storage.dtype.block_bytes,
+        "dtype": storage.dtype.value,
         "h": storage.height,
         "w": storage.width,
         "row_stride": storage.row_stride,
         "pixel_stride": storage.pixel_stride,
         "lanes": [int(v) for v in place.lanes_from_first_block],
-        "lane_count": BLOCK_BYTES * (place.end_block - place.first_block),
+        "lane_count": LANES * (place.end_block - place.first_block),
         "after_instruction": base + trace.after,
     }
 

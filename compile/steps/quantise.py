@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from npuforge.compile.context import Context
+from npuforge.compile.ir.bf16 import Bf16EltwiseParams
 from npuforge.compile.ir.errors import QuantisationError, VerifyError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.quantization import ConvParams, EltwiseParams, QGraph
+from npuforge.quant.bf16 import quantize_bf16
 from npuforge.quant.mixed_ranges import mixed_ranges
 from npuforge.quant.quantize import quantize
 
@@ -18,8 +20,11 @@ def run(graph: Graph, ctx: Context) -> QGraph:
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             reader = next((n.name for n in graph.nodes if name in n.inputs), "?")
             raise QuantisationError(f"node {reader}: constant {name} holds NaN or infinity; repair the model's weights")
-    assert ctx.statistics is not None
     options = ctx.options
+    if options.precision == "bf16":
+        ctx.qgraph = quantize_bf16(graph)
+        return ctx.qgraph
+    assert ctx.statistics is not None
     qgraph = quantize(graph, ctx.statistics, options.mode, options.calibrator, options.alpha, ctx.preprocess)
     ctx.qgraph = qgraph
     ctx.notices += [str(mixed) for mixed in mixed_ranges(qgraph, ctx.statistics)]
@@ -43,10 +48,10 @@ def verify(qgraph: QGraph) -> None:
                     f"after step 'quantise': node '{node.name}': tensor {tensor}: scales do not fit {shape}"
                 )
         params = qgraph.params[node.name]
-        if isinstance(params, ConvParams | EltwiseParams):
+        if isinstance(params, ConvParams | EltwiseParams | Bf16EltwiseParams):
             channels = graph.tensors[node.outputs[0]].shape[1]
-            for field in ("shift", "zero_point", "m_pos", "m_neg", "low", "high", "shift2"):
-                value = getattr(params.stage, field)
+            for field in ("shift", "zero_point", "m_pos", "m_neg", "low", "high", "shift2", "bias", "slope"):
+                value = getattr(params.stage, field, None)
                 if value is not None and len(value) != channels:
                     raise VerifyError(
                         f"after step 'quantise': node '{node.name}': {field} has {len(value)} entries for {channels} channels"

@@ -14,7 +14,7 @@ from npuforge.compile.ir.quantization import MoveParams, QGraph
 from npuforge.compile.steps.fold_image import ImageView
 from npuforge.compile.steps.layers import Layer, Place, Storage
 from npuforge.hw_kernels.arch import LANES, Arch
-from npuforge.hw_kernels.dsl.tile import LaneMap
+from npuforge.hw_kernels.dsl.tile import Dtype, LaneMap
 from npuforge.hw_kernels.windows import Window as Attributes
 
 PAIRS = ("Add", "Sub", "Mul")
@@ -59,6 +59,7 @@ class PartitionState:
         self.in_place: dict[Storage, Storage] = {}
         self.shared: set[str] = set()  # inputs whose blocks hold other channels, perhaps
         self.node_of = {n.name: n for n in self.graph.nodes}
+        self.dtype = Dtype.BF16 if qgraph.mode == "bf16" else Dtype.INT8
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """ONNX shape, also of tensors made here."""
@@ -133,7 +134,7 @@ def assign(state: PartitionState) -> None:
 
 def _own_storage(state: PartitionState, tensor: str) -> tuple[Storage, int]:
     height, width = state.sizes[tensor]
-    return Storage(tensor, height, width, state.maps[tensor].blocks), 0
+    return Storage(tensor, height, width, state.maps[tensor].blocks, dtype=state.dtype), 0
 
 
 def _copy(state: PartitionState, join: Joined, number: int) -> Layer:

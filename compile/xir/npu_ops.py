@@ -37,10 +37,19 @@ class Layer:
     storage: Storage
 
     def tensor(self, name: str | None = None) -> XTensor:
-        """The node's int8 output."""
+        """The node's output."""
         quant = self.qgraph.quant[self.node.outputs[0]]
         shape = nhwc(self.qgraph.graph.tensors[self.node.outputs[0]].shape)
-        return XTensor(name or self.output_name, shape, "XINT", 8, {**quant_attrs(quant), **self.place})
+        tensor = npu_tensor(name or self.output_name, shape, quant)
+        tensor.attrs |= self.place
+        return tensor
+
+
+def npu_tensor(name: str, shape: list[int], quant: TensorQuant) -> XTensor:
+    """A tensor as the NPU holds it: XINT8 with its scales, or BFLOAT16."""
+    if quant.dtype == "bf16":
+        return XTensor(name, shape, "BFLOAT", 16, {})
+    return XTensor(name, shape, "XINT", 8, quant_attrs(quant))
 
 
 def nhwc(shape: Sequence[int]) -> list[int]:
@@ -103,7 +112,10 @@ def has_own_form(op: str) -> bool:
 
 
 def emit(layer: Layer) -> str:
-    """Adds the ops of one node, returns the name of the one that gives its output."""
+    """Adds the ops of one node, returns the name of the one that gives its output. XIR has no words for our bf16: custom operators, whose
+    parameters are in the `.bin`."""
+    if layer.qgraph.mode == "bf16":
+        return _custom(layer)
     return _CONVERTERS.get(layer.node.op, _custom)(layer)
 
 
@@ -145,7 +157,7 @@ def window_attrs(node: Node) -> Attrs:
 
 def weight_fix_point(params: ConvParams, fix_in: int, fix_out: int, fraction_bits: int | None) -> int:
     """Of the weights in pow2 mode: the multiplier is 2^(target − input − weights), target the output's (or the table's) fix point."""
-    assert params.stage.m_pos is not None
+    assert isinstance(params.stage, OutputStage) and params.stage.m_pos is not None
     used = np.flatnonzero(params.stage.m_pos)  # a channel of zeros may have the multiplier 0
     index = int(used[0]) if used.size else 0
     exponent = float(np.log2(max(float(params.stage.m_pos[index]), 1.0))) - int(params.stage.shift[index])
@@ -155,7 +167,7 @@ def weight_fix_point(params: ConvParams, fix_in: int, fix_out: int, fraction_bit
 def _convolution(layer: Layer) -> str:
     node, qgraph = layer.node, layer.qgraph
     params = qgraph.params[node.name]
-    assert isinstance(params, ConvParams)
+    assert isinstance(params, ConvParams) and isinstance(params.stage, OutputStage)
     x, y = (qgraph.graph.tensors[t].shape for t in (node.inputs[0], node.outputs[0]))
     group = int(node.attrs.get("group", 1))
     transposed = node.op == "ConvTranspose"
@@ -190,6 +202,7 @@ def _parameters(layer: Layer, params: ConvParams, weight: np.ndarray) -> dict[st
     node, quant = layer.node, layer.qgraph.quant
     fix_in, fix_out = quant[node.inputs[0]].fix_point, quant[node.outputs[0]].fix_point
     fix_w: int | None = None
+    assert isinstance(params.stage, OutputStage)
     if fix_in is not None and fix_out is not None:
         table = params.stage.fraction_bits if params.stage.kind == "table" else None
         fix_w = weight_fix_point(params, fix_in, fix_out, table)

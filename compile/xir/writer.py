@@ -34,7 +34,7 @@ from npuforge.compile.xir.builder import (
     string,
 )
 from npuforge.compile.xir.model import Attr, Attrs, XModel, XSubgraph, XTensor, to_message
-from npuforge.compile.xir.npu_ops import nhwc, quant_attrs
+from npuforge.compile.xir.npu_ops import nhwc, npu_tensor
 from npuforge.compile.xir.reader import check_structure
 from npuforge.compile.xir.shapes import shape_problems
 from npuforge.compile.xir.validate import check_schema
@@ -148,9 +148,9 @@ class _Writer:
 
     def _fixed_source(self, name: str, leaf: list[str]) -> str:
         quant = self.qgraph.quant[name]
-        tensor = XTensor(name, nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(quant))
+        tensor = npu_tensor(name, nhwc(self.graph.tensors[name].shape), quant)
         attrs = {"shape": integers(tensor.shape), "data_type": string(tensor.dtype)}
-        return self.builder.op(name, "data-fix", tensor, {}, attrs, USER, leaf)
+        return self.builder.op(name, "data" if quant.dtype == "bf16" else "data-fix", tensor, {}, attrs, USER, leaf)
 
     def _outputs(self) -> list[str]:
         """Names of the ops that give the network's outputs as float, in order."""
@@ -248,6 +248,10 @@ class _Writer:
             return self.builder.op(
                 f"{name}_fix2float", "fix2float", tensor, {"input": [source]}, _fix(quant.fix_point), CPU, leaf
             )
+        if quant.dtype == "bf16":
+            return self.builder.custom(
+                f"{name}_cast", "npuforge::Cast", tensor, [source], {"to": tensor.dtype}, CPU, leaf
+            )
         op = self.builder.custom(f"{name}_dequantize", "npuforge::Dequantize", tensor, [source], {}, CPU, leaf)
         self.builder.ops[-1].attrs |= _scales(quant)
         return op
@@ -256,9 +260,12 @@ class _Writer:
         """The int8 NHWC form of what a CPU partition gives to an NPU partition."""
         source = self._transposed(name, source, f"{name}_nhwc", [0, 2, 3, 1], leaf)
         quant = self.qgraph.quant[name]
-        tensor = XTensor(name, nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(quant))
+        tensor = npu_tensor(name, nhwc(self.graph.tensors[name].shape), quant)
         border = self.borders[name]
-        if quant.fix_point is not None:
+        if quant.dtype == "bf16":
+            values = {"to": tensor.dtype}
+            border.fixed = self.builder.custom(f"{name}_cast", "npuforge::Cast", tensor, [source], values, CPU, leaf)
+        elif quant.fix_point is not None:
             attrs = _fix(quant.fix_point)
             border.fixed = self.builder.op(
                 f"{name}_float2fix", "float2fix", tensor, {"input": [source]}, attrs, CPU, leaf
@@ -276,9 +283,8 @@ class _Writer:
         leaves: list[XSubgraph] = []
         for name in partition.inputs:
             leaf: list[str] = []
-            tensor = XTensor(
-                f"{name}_upload", nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(self.qgraph.quant[name])
-            )
+            shape = nhwc(self.graph.tensors[name].shape)
+            tensor = npu_tensor(f"{name}_upload", shape, self.qgraph.quant[name])
             tensor.attrs |= self._pool_place(name)
             producers[name] = self.builder.op(
                 f"{name}_upload", "upload", tensor, {"input": [self.borders[name].fixed]}, {}, DPU, leaf
@@ -292,9 +298,7 @@ class _Writer:
             order.append(leaves[-1].name)
         for name in partition.outputs:
             leaf = []
-            tensor = XTensor(
-                name, nhwc(self.graph.tensors[name].shape), "XINT", 8, quant_attrs(self.qgraph.quant[name])
-            )
+            tensor = npu_tensor(name, nhwc(self.graph.tensors[name].shape), self.qgraph.quant[name])
             fixed = self.builder.op(f"{name}_download", "download", tensor, {"input": [producers[name]]}, {}, DPU, leaf)
             self.borders.setdefault(name, _Border()).fixed = fixed
             leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(DPU)}, leaf))

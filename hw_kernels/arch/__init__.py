@@ -53,6 +53,21 @@ class Arch:
         return LANES * LANES * self.pixel_parallel
 
     @property
+    def bf16(self) -> bool:
+        """Whether it has the bf16 engines."""
+        return "bf16" in self.features
+
+    @property
+    def bf16_pixel_parallel(self) -> int:
+        """Pixels of the array per cycle in bf16: a block is two on-chip words, so half of them."""
+        return max(1, self.pixel_parallel // 2)
+
+    @property
+    def bf16_vector_pixels(self) -> int:
+        """The same of the vector engine."""
+        return max(1, self.vector_pixels // 2)
+
+    @property
     def beat_bytes(self) -> int:
         """Bytes of one transfer on one AXI port."""
         return self.axi_bits // 8

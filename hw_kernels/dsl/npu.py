@@ -9,30 +9,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from npuforge.compile.ir.errors import InstructionError
 from npuforge.compile.ir.quantization import OutputStage
 from npuforge.hw_kernels.arch import BLOCK_BYTES, LANES
-from npuforge.hw_kernels.dsl.tile import BIN, POOL, SRAM, Buffer, Footprint, Image, Param, Ref, Tile, Window
+from npuforge.hw_kernels.dsl.fields import (
+    input_fields,
+    lanes_are,
+    needed_rows,
+    output_fields,
+    require,
+    same_shape,
+    second_operand,
+    window_fields,
+)
+from npuforge.hw_kernels.dsl.instr import Instr
+from npuforge.hw_kernels.dsl.npu_bf16 import Bf16Instructions
+from npuforge.hw_kernels.dsl.tile import BIN, POOL, SRAM, Buffer, Dtype, Footprint, Image, Param, Ref, Tile, Window
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE, RESIZE_DTYPE
-from npuforge.hw_kernels.isa.instructions import BY_NAME, EltwiseKind, Engine, PoolKind, Region, Stage
+from npuforge.hw_kernels.isa.instructions import EltwiseKind, PoolKind, Region, Stage
 
 TABLE_BYTES = 2 * 257
-
-
-@dataclass(eq=False)
-class Instr:
-    """One instruction with symbolic addresses."""
-
-    name: str
-    fields: dict[str, int | Ref]
-    reads: list[Footprint]
-    writes: list[Footprint]
-    layer: int = -1
-
-    @property
-    def engine(self) -> Engine:
-        """The queue it runs in."""
-        return BY_NAME[self.name].engine
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class StageSpec:
 
 
 @dataclass
-class Npu:
+class Npu(Bf16Instructions):
     """Collects the instructions of a program; `layer` is stamped on each."""
 
     layer: int = -1
@@ -89,11 +84,11 @@ class Npu:
     # ---- transfers -------------------------------------------------------------------------------------------------
     def load_bytes(self, source: Ref, target: Buffer, size: int, offset: int = 0) -> None:
         """`size` bytes (a multiple of 16) of the `.bin` or the pool to `target`."""
-        _require(
+        require(
             size > 0 and size % BLOCK_BYTES == 0, f"npu.load: {size} bytes is no positive multiple of {BLOCK_BYTES}"
         )
-        _require(target.space == SRAM, f"npu.load: target {target.name} is not in SRAM")
-        _require(
+        require(target.space == SRAM, f"npu.load: target {target.name} is not in SRAM")
+        require(
             offset + size <= target.size,
             f"npu.load: {size} bytes at {offset} do not fit {target.name} ({target.size} bytes)",
         )
@@ -111,20 +106,20 @@ class Npu:
 
     def load(self, source: Tile, target: Tile) -> None:
         """A band from the pool to SRAM."""
-        _require(source.buffer.space == POOL, f"npu.load: source {source.buffer.name} is not in the pool")
-        _require(target.buffer.space == SRAM, f"npu.load: target {target.buffer.name} is not in SRAM")
+        require(source.buffer.space == POOL, f"npu.load: source {source.buffer.name} is not in the pool")
+        require(target.buffer.space == SRAM, f"npu.load: target {target.buffer.name} is not in SRAM")
         self._transfer("LOAD", source, target, source, target)
 
     def store(self, source: Tile, target: Tile) -> None:
         """A band from SRAM to the pool."""
-        _require(source.buffer.space == SRAM, f"npu.store: source {source.buffer.name} is not in SRAM")
-        _require(target.buffer.space == POOL, f"npu.store: target {target.buffer.name} is not in the pool")
+        require(source.buffer.space == SRAM, f"npu.store: source {source.buffer.name} is not in SRAM")
+        require(target.buffer.space == POOL, f"npu.store: target {target.buffer.name} is not in the pool")
         self._transfer("STORE", source, target, target, source)
 
     def _transfer(self, name: str, source: Tile, target: Tile, ddr: Tile, sram: Tile) -> None:
         what = f"npu.{name.lower()} {source.buffer.name} -> {target.buffer.name}"
-        _same(what, source, target, rows=True)
-        rows, cols, chunk = source.rows, source.cols, source.blocks * BLOCK_BYTES
+        same_shape(what, source, target, rows=True)
+        rows, cols, chunk = source.rows, source.cols, source.blocks * source.block_bytes
         ddr_row, ddr_col, sram_row, sram_col = ddr.row_stride, ddr.pixel_stride, sram.row_stride, sram.pixel_stride
         if ddr_col == sram_col == chunk:  # pixels touch: whole rows are one chunk
             cols, chunk, ddr_col, sram_col = 1, cols * chunk, 0, 0
@@ -146,11 +141,15 @@ class Npu:
 
     def load_fold(self, image: Image, y: Tile, window: Window, pad_bytes: np.ndarray) -> None:
         """Window taps of a tight image folded into lanes: lane = (ky, kx, channel)."""
+        if image.dtype == Dtype.BF16:
+            self._load_fold_bf16(image, y, window)
+            return
+        lanes_are("npu.load_fold", Dtype.INT8, y)
         lanes = window.kernel_h * window.kernel_w * image.channels
-        _require(image.buffer.space == POOL, f"npu.load_fold: image {image.buffer.name} is not in the pool")
-        _require(1 <= image.channels <= 4, f"npu.load_fold: 1..4 image channels expected, found {image.channels}")
-        _require(window.dilation_h == window.dilation_w == 1, "npu.load_fold: dilation must be 1")
-        _require(lanes <= y.blocks * LANES, f"npu.load_fold: {lanes} folded lanes do not fit {y.blocks} blocks")
+        require(image.buffer.space == POOL, f"npu.load_fold: image {image.buffer.name} is not in the pool")
+        require(1 <= image.channels <= 4, f"npu.load_fold: 1..4 image channels expected, found {image.channels}")
+        require(window.dilation_h == window.dilation_w == 1, "npu.load_fold: dilation must be 1")
+        require(lanes <= y.blocks * LANES, f"npu.load_fold: {lanes} folded lanes do not fit {y.blocks} blocks")
         low = y.first_row * window.stride_h - window.pad_top
         high = (y.end_row - 1) * window.stride_h - window.pad_top + window.kernel_h
         packed = sum((int(v) & 0xFF) << (8 * c) for c, v in enumerate(pad_bytes))
@@ -162,9 +161,9 @@ class Npu:
             "in_w": image.width,
             "channels": image.channels,
             "blocks_out": y.blocks,
-            **_window(window),
+            **window_fields(window),
             "pad_top": window.pad_top - y.first_row * window.stride_h,
-            **_output(y),
+            **output_fields(y),
             "pad_bytes": packed,
         }
         self._emit("LOAD_FOLD", fields, [image.rows_footprint(low, high)], [y.footprint])
@@ -173,22 +172,20 @@ class Npu:
     def conv(self, x: Tile, y: Tile, window: Window, weight: Param, bias: Param, pad: Param, stage: StageSpec) -> None:
         """Convolution of all of x's blocks to all of y's."""
         size = LANES * y.blocks * window.kernel_h * window.kernel_w * LANES * x.blocks
-        _require(weight.size == size, f"npu.conv: {size} bytes of weights expected, found {weight.size}")
-        _require(pad.size == LANES * x.blocks, f"npu.conv: {LANES * x.blocks} pad bytes expected, found {pad.size}")
-        _require(stage.kind != Stage.DIRECT, "npu.conv: the output stage is pwl or table, found direct")
+        require(weight.size == size, f"npu.conv: {size} bytes of weights expected, found {weight.size}")
+        require(pad.size == LANES * x.blocks, f"npu.conv: {LANES * x.blocks} pad bytes expected, found {pad.size}")
+        require(stage.kind != Stage.DIRECT, "npu.conv: the output stage is pwl or table, found direct")
         self._windowed("CONV", x, y, window, weight, bias, pad, stage, {"blocks_in": x.blocks, "blocks_out": y.blocks})
 
     def depthwise(
         self, x: Tile, y: Tile, window: Window, weight: Param, bias: Param, pad: Param, stage: StageSpec
     ) -> None:
         """Convolution of every lane with itself only."""
-        _same("npu.depthwise", x, y, cols=False)
+        same_shape("npu.depthwise", x, y, cols=False)
         size = window.kernel_h * window.kernel_w * LANES * y.blocks
-        _require(weight.size == size, f"npu.depthwise: {size} bytes of weights expected, found {weight.size}")
-        _require(
-            pad.size == LANES * x.blocks, f"npu.depthwise: {LANES * x.blocks} pad bytes expected, found {pad.size}"
-        )
-        _require(stage.kind != Stage.DIRECT, "npu.depthwise: the output stage is pwl or table, found direct")
+        require(weight.size == size, f"npu.depthwise: {size} bytes of weights expected, found {weight.size}")
+        require(pad.size == LANES * x.blocks, f"npu.depthwise: {LANES * x.blocks} pad bytes expected, found {pad.size}")
+        require(stage.kind != Stage.DIRECT, "npu.depthwise: the output stage is pwl or table, found direct")
         self._windowed("DEPTHWISE", x, y, window, weight, bias, pad, stage, {"blocks_out": y.blocks})
 
     def _windowed(
@@ -203,19 +200,20 @@ class Npu:
         stage: StageSpec,
         blocks: dict[str, int | Ref],
     ) -> None:
-        _require(
+        require(
             bias.size == 4 * LANES * y.blocks,
             f"npu.{name.lower()}: {4 * LANES * y.blocks} bias bytes expected, found {bias.size}",
         )
-        x, pad_top = _needed(x, y, window)
+        lanes_are(f"npu.{name.lower()}", Dtype.INT8, x, y)
+        x, pad_top = needed_rows(x, y, window)
         stage_fields, stage_reads = _stage(name, stage, y)
         fields: dict[str, int | Ref] = {
             **stage_fields,
-            **_input(x),
+            **input_fields(x),
             **blocks,
-            **_window(window),
+            **window_fields(window),
             "pad_top": pad_top,
-            **_output(y),
+            **output_fields(y),
             "weight_addr": weight.ref,
             "bias_addr": bias.ref,
             "pad_addr": pad.ref,
@@ -225,15 +223,16 @@ class Npu:
 
     def max_pool(self, x: Tile, y: Tile, window: Window) -> None:
         """Maximum over the window; border taps are -128."""
-        _same("npu.pool", x, y, cols=False)
-        x, pad_top = _needed(x, y, window)
+        lanes_are("npu.pool", Dtype.INT8, x, y)
+        same_shape("npu.pool", x, y, cols=False)
+        x, pad_top = needed_rows(x, y, window)
         fields: dict[str, int | Ref] = {
             "kind": PoolKind.MAX,
-            **_input(x),
+            **input_fields(x),
             "blocks_out": y.blocks,
-            **_window(window),
+            **window_fields(window),
             "pad_top": pad_top,
-            **_output(y),
+            **output_fields(y),
         }
         self._emit("POOL", fields, [x.footprint], [y.footprint])
 
@@ -249,22 +248,23 @@ class Npu:
         single: bool,
     ) -> None:
         """Average over the valid taps of the window."""
-        _same("npu.pool", x, y, cols=False)
+        lanes_are("npu.pool", Dtype.INT8, x, y)
+        same_shape("npu.pool", x, y, cols=False)
         counts = 1 if single else window.kernel_h * window.kernel_w
         size = counts * 2 * LANES * y.blocks
-        _require(multiplier.size == size, f"npu.pool: {size} bytes of multipliers expected, found {multiplier.size}")
-        _require(
+        require(multiplier.size == size, f"npu.pool: {size} bytes of multipliers expected, found {multiplier.size}")
+        require(
             requant.size == operand.size == 8 * LANES * y.blocks,
             f"npu.pool: {8 * LANES * y.blocks} record bytes expected",
         )
-        x, pad_top = _needed(x, y, window)
+        x, pad_top = needed_rows(x, y, window)
         fields: dict[str, int | Ref] = {
             "kind": PoolKind.AVERAGE,
-            **_input(x),
+            **input_fields(x),
             "blocks_out": y.blocks,
-            **_window(window),
+            **window_fields(window),
             "pad_top": pad_top,
-            **_output(y),
+            **output_fields(y),
             "weight_addr": multiplier.ref,
             "requant_addr": requant.ref,
             "operand_addr": operand.ref,
@@ -287,32 +287,15 @@ class Npu:
     ) -> None:
         """Two operands. b may have one row, one column, and (`broadcast_lane`: its lane) one channel."""
         a = a.band(y.first_row, y.end_row)
-        _same("npu.eltwise", a, y, rows=True)
-        row_stride = 0 if b.height == 1 and y.height != 1 else b.row_stride
-        pixel_stride = 0 if b.cols == 1 and y.cols != 1 else b.pixel_stride
-        _require(
-            b.cols in (1, y.cols) and b.height in (1, y.height),
-            f"npu.eltwise: b is {b.height}x{b.cols}, y {y.height}x{y.cols}",
-        )
-        b = b.band(0, 1) if b.height == 1 else b.band(y.first_row, y.end_row)
-        _require(
-            broadcast_lane is not None or b.blocks == y.blocks,
-            f"npu.eltwise: b has {b.blocks} blocks, y has {y.blocks}",
-        )
-        b_ref = Ref(b.buffer, b.offset + (broadcast_lane or 0))
-        extra: dict[str, int | Ref] = {
-            "broadcast_b": int(broadcast_lane is not None),
-            "b_addr": b_ref,
-            "b_row_stride": row_stride,
-            "b_pixel_stride": pixel_stride,
-        }
+        same_shape("npu.eltwise", a, y, rows=True)
+        b, extra = second_operand(b, y, broadcast_lane)
         self._elementwise(kind, a, y, operand, stage, extra, [b.footprint])
 
     def affine(self, a: Tile, y: Tile, operand: Param, addend: Param, stage: StageSpec) -> None:
         """One operand: ma*(a-za) + K, then the stage."""
         a = a.band(y.first_row, y.end_row)
-        _same("npu.affine", a, y, rows=True)
-        _require(
+        same_shape("npu.affine", a, y, rows=True)
+        require(
             addend.size == 4 * LANES * y.blocks,
             f"npu.affine: {4 * LANES * y.blocks} addend bytes expected, found {addend.size}",
         )
@@ -328,16 +311,17 @@ class Npu:
         extra: dict[str, int | Ref],
         reads: list[Footprint],
     ) -> None:
+        lanes_are("npu.eltwise", Dtype.INT8, a, y)
         size = OPERAND_DTYPE.itemsize * LANES * y.blocks
-        _require(operand.size == size, f"npu.eltwise: {size} bytes of operand records expected, found {operand.size}")
+        require(operand.size == size, f"npu.eltwise: {size} bytes of operand records expected, found {operand.size}")
         stage_fields, stage_reads = _stage("ELTWISE", stage, y)
-        inputs = {k: v for k, v in _input(a).items() if k not in ("in_h", "in_w")}
+        inputs = {k: v for k, v in input_fields(a).items() if k not in ("in_h", "in_w")}
         fields: dict[str, int | Ref] = {
             **stage_fields,
             "kind": kind,
             **inputs,
             "blocks_out": y.blocks,
-            **_output(y),
+            **output_fields(y),
             "operand_addr": operand.ref,
             **extra,
         }
@@ -345,14 +329,15 @@ class Npu:
 
     def resize(self, x: Tile, y: Tile, row_table: Param, col_table: Param) -> None:
         """Interpolation; the rows of `row_table` count from x's first row held."""
-        _same("npu.resize", x, y, cols=False)
+        lanes_are("npu.resize", Dtype.INT8, x, y)
+        same_shape("npu.resize", x, y, cols=False)
         for table, count, axis in ((row_table, y.rows, "row"), (col_table, y.cols, "column")):
             size = count * RESIZE_DTYPE.itemsize
-            _require(table.size == size, f"npu.resize: {size} bytes of {axis} records expected, found {table.size}")
+            require(table.size == size, f"npu.resize: {size} bytes of {axis} records expected, found {table.size}")
         fields: dict[str, int | Ref] = {
-            **_input(x),
+            **input_fields(x),
             "blocks_out": y.blocks,
-            **_output(y),
+            **output_fields(y),
             "row_table_addr": row_table.ref,
             "col_table_addr": col_table.ref,
         }
@@ -361,65 +346,22 @@ class Npu:
     def copy(self, x: Tile, y: Tile) -> None:
         """Bytes of x's blocks to y."""
         x = x.band(y.first_row, y.end_row)
-        _same("npu.copy", x, y, rows=True)
-        inputs = {k: v for k, v in _input(x).items() if k not in ("in_h", "in_w")}
-        self._emit("COPY", {**inputs, "blocks_out": y.blocks, **_output(y)}, [x.footprint], [y.footprint])
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InstructionError(message)
-
-
-def _same(what: str, x: Tile, y: Tile, cols: bool = True, rows: bool = False) -> None:
-    _require(x.blocks == y.blocks, f"{what}: {x.blocks} channel blocks in, {y.blocks} out")
-    _require(not cols or x.cols == y.cols, f"{what}: {x.cols} columns in, {y.cols} out")
-    _require(not rows or x.rows == y.rows, f"{what}: {x.rows} rows in, {y.rows} out")
-
-
-def _needed(x: Tile, y: Tile, window: Window) -> tuple[Tile, int]:
-    """The rows of x that y's rows need, and pad_top counted from them."""
-    low, high = window.rows(y.first_row, y.end_row, x.height)
-    return x.band(low, high), window.pad_top + low - y.first_row * window.stride_h
-
-
-def _input(x: Tile) -> dict[str, int | Ref]:
-    _require(x.buffer.space == SRAM, f"input {x.buffer.name} is not in SRAM")
-    return {
-        "in_addr": x.ref,
-        "in_row_stride": x.row_stride,
-        "in_pixel_stride": x.pixel_stride,
-        "in_h": x.rows,
-        "in_w": x.cols,
-    }
-
-
-def _output(y: Tile) -> dict[str, int | Ref]:
-    _require(y.buffer.space == SRAM, f"output {y.buffer.name} is not in SRAM")
-    return {
-        "out_h": y.rows,
-        "out_w": y.cols,
-        "out_addr": y.ref,
-        "out_row_stride": y.row_stride,
-        "out_pixel_stride": y.pixel_stride,
-    }
-
-
-def _window(window: Window) -> dict[str, int | Ref]:
-    names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_left")
-    return {name: getattr(window, name) for name in names}
+        same_shape("npu.copy", x, y, rows=True)
+        inputs = {k: v for k, v in input_fields(x).items() if k not in ("in_h", "in_w")}
+        blocks = y.blocks * y.dtype.bytes  # COPY counts words of 16 bytes
+        self._emit("COPY", {**inputs, "blocks_out": blocks, **output_fields(y)}, [x.footprint], [y.footprint])
 
 
 def _stage(what: str, stage: StageSpec, y: Tile) -> tuple[dict[str, int | Ref], list[Footprint]]:
     size = REQUANT_DTYPE.itemsize * LANES * y.blocks
-    _require(
+    require(
         stage.requant.size == size,
         f"{what}: {size} bytes of requantisation records expected, found {stage.requant.size}",
     )
     fields: dict[str, int | Ref] = {"stage": stage.kind, "requant_addr": stage.requant.ref}
     reads = [stage.requant.footprint]
     if stage.kind == Stage.TABLE:
-        _require(
+        require(
             stage.table is not None and stage.table.size == TABLE_BYTES,
             f"{what}: a table of {TABLE_BYTES} bytes is expected",
         )

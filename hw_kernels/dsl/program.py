@@ -15,8 +15,9 @@ from npuforge.compile.ir.errors import InstructionError
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import EltwiseParams, NodeParams, OutputStage
 from npuforge.hw_kernels.arch import LANES, Arch
-from npuforge.hw_kernels.dsl.npu import TABLE_BYTES, Instr, Npu, StageSpec
-from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Image, LaneMap, Param, Tile, whole_map
+from npuforge.hw_kernels.dsl.instr import Instr
+from npuforge.hw_kernels.dsl.npu import TABLE_BYTES, Npu, StageSpec
+from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Dtype, Image, LaneMap, Param, Tile, whole_map
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE
 from npuforge.hw_kernels.timing import Cost, cost
 
@@ -45,6 +46,7 @@ class Work:
     bands: list[tuple[int, int]] = field(default_factory=list)  # output rows low..high of each
     cuts: list[Cut] = field(default_factory=list)
     image_channels: int = 0  # not 0: operand 0 is a tight image of so many channels
+    dtype: Dtype = Dtype.INT8  # of the operands and the output
     cache: dict[str, Any] = field(default_factory=dict)  # for the program's own use
 
     @property
@@ -90,15 +92,15 @@ class LayerProgram:
         saved = work.bands, work.cuts
         work.bands, work.cuts = [(0, work.out_size[0])], [Cut(0, 0, work.out_blocks)]
         x: list[Tile | Image] = [
-            Image(image, 0, *size, work.image_channels, size[1] * work.image_channels)
+            Image(image, 0, *size, work.image_channels, size[1] * work.image_channels * work.dtype.bytes, work.dtype)
             if work.image_channels and number == 0
-            else whole_map(scratch, *size, lanes.blocks)
+            else whole_map(scratch, *size, lanes.blocks, dtype=work.dtype)
             for number, (size, lanes) in enumerate(zip(work.in_sizes, work.in_maps, strict=True))
         ]
         p = {name: Param(scratch, 0, array.nbytes) for name, array in self.pack(work).common.items()}
         p["weight"] = Param(scratch, 0, self.cut_bytes(work, work.out_blocks))
         npu = Npu()
-        self(npu, work, x, whole_map(scratch, *work.out_size, work.out_blocks), p, work.cuts[0])
+        self(npu, work, x, whole_map(scratch, *work.out_size, work.out_blocks, dtype=work.dtype), p, work.cuts[0])
         work.bands, work.cuts = saved
         return npu.instructions
 

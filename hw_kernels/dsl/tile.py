@@ -6,13 +6,36 @@ Addresses are symbolic (`Ref`: buffer and offset) until the memory plan is made.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 
 from npuforge.compile.ir.errors import InstructionError
-from npuforge.hw_kernels.arch import BLOCK_BYTES, LANES
+from npuforge.hw_kernels.arch import LANES
 
 SRAM, POOL, BIN = "sram", "pool", "bin"
+
+
+class Dtype(Enum):
+    """Element type of a feature map: what its lanes hold."""
+
+    INT8 = "int8"
+    BF16 = "bf16"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a lane."""
+        return 2 if self is Dtype.BF16 else 1
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block of 16 lanes."""
+        return LANES * self.bytes
+
+    @property
+    def numpy(self) -> type[np.generic]:
+        """How numpy holds it: bf16 as bit patterns."""
+        return np.uint16 if self is Dtype.BF16 else np.int8
 
 
 @dataclass(eq=False)
@@ -121,6 +144,12 @@ class Tile:
     pixel_stride: int
     first_row: int
     height: int
+    dtype: Dtype = Dtype.INT8
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block of 16 lanes."""
+        return self.dtype.block_bytes
 
     @property
     def end_row(self) -> int:
@@ -146,7 +175,7 @@ class Tile:
         """The same pixels, only channel blocks first..first + count."""
         if first < 0 or count < 1 or first + count > self.blocks:
             raise InstructionError(f"tile in {self.buffer.name}: blocks {first}..{first + count} of {self.blocks}")
-        return replace(self, offset=self.offset + first * BLOCK_BYTES, blocks=count)
+        return replace(self, offset=self.offset + first * self.block_bytes, blocks=count)
 
     def phase(self, row: int, col: int, step_h: int, step_w: int) -> Tile | None:
         """Every step-th pixel: rows congruent to `row`, columns to `col`, numbered 0, 1, ... in the phase; None if it is empty."""
@@ -167,12 +196,13 @@ class Tile:
             self.pixel_stride * step_w,
             first,
             height,
+            self.dtype,
         )
 
     @property
     def footprint(self) -> Footprint:
         """The bytes it covers."""
-        width = self.blocks * BLOCK_BYTES
+        width = self.blocks * self.block_bytes
         high = self.offset + (self.rows - 1) * self.row_stride + (self.cols - 1) * self.pixel_stride + width
         if width < self.pixel_stride and self.row_stride % self.pixel_stride == 0:
             phase = self.offset % self.pixel_stride
@@ -182,16 +212,22 @@ class Tile:
 
 
 def whole_map(
-    buffer: Buffer, height: int, width: int, blocks: int, offset: int = 0, pixel_blocks: int | None = None
+    buffer: Buffer,
+    height: int,
+    width: int,
+    blocks: int,
+    offset: int = 0,
+    pixel_blocks: int | None = None,
+    dtype: Dtype = Dtype.INT8,
 ) -> Tile:
     """A complete feature map in `buffer`; `pixel_blocks` > blocks for a view into wider pixels."""
-    stride = BLOCK_BYTES * (pixel_blocks or blocks)
-    return Tile(buffer, offset, height, width, blocks, stride * width, stride, 0, height)
+    stride = dtype.block_bytes * (pixel_blocks or blocks)
+    return Tile(buffer, offset, height, width, blocks, stride * width, stride, 0, height, dtype)
 
 
 @dataclass(frozen=True)
 class Image:
-    """A tight NHWC image in the pool: `channels` bytes a pixel."""
+    """A tight NHWC image in the pool: `channels` elements a pixel."""
 
     buffer: Buffer
     offset: int
@@ -199,6 +235,7 @@ class Image:
     width: int
     channels: int
     row_stride: int
+    dtype: Dtype = Dtype.INT8
 
     @property
     def ref(self) -> Ref:

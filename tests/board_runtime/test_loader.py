@@ -137,7 +137,7 @@ def changed(path: str, value: Any) -> bytes:
     [
         ("format", 2, "meta.format: expected 1..1, found 2"),
         ("name", 5, "meta.name: expected a string, found an integer"),
-        ("mode", "int4", "meta.mode: expected fine or pow2, found int4"),
+        ("mode", "int4", "meta.mode: expected fine, pow2 or bf16, found int4"),
         ("pool_size", -1, "meta.pool_size"),
         ("pool_size", 3000, r"meta.tensors\['z'\].npu: ends at byte 3456, the pool has 3000"),
         ("outputs", [], "meta.outputs: expected at least one"),

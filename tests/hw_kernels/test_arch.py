@@ -17,7 +17,11 @@ GOOD = arch.load("nf-b4096").to_json()
 
 
 def test_the_two_configurations_of_the_kit() -> None:
-    assert arch.names() == ["nf-b1024", "nf-b4096"]
+    assert arch.names() == ["nf-b1024", "nf-b1024-bf16", "nf-b4096", "nf-b4096-bf16"]
+    for name in ("nf-b1024", "nf-b4096"):
+        plain, with_bf16 = arch.load(name), arch.load(f"{name}-bf16")
+        assert [line.split(":")[0] for line in arch.difference(plain, with_bf16)] == ["name", "features"]
+        assert plain.fingerprint != with_bf16.fingerprint and with_bf16.bf16 and not plain.bf16
     small, large = arch.load("nf-b1024"), arch.load("nf-b4096")
     assert (small.macs_per_cycle, large.macs_per_cycle) == (512, 2048)
     assert (small.ddr_bytes_per_cycle, large.ddr_bytes_per_cycle) == (16, 32)
@@ -59,7 +63,7 @@ def test_not_json(text: str, tmp_path: Path) -> None:
 
 
 def test_unknown_name_and_wrong_type() -> None:
-    with pytest.raises(ArchError, match="known: nf-b1024, nf-b4096"):
+    with pytest.raises(ArchError, match="known: nf-b1024, nf-b1024-bf16, nf-b4096, nf-b4096-bf16"):
         arch.load("nf-b2048")
     with pytest.raises(ArchError, match="expected a JSON object"):
         arch.from_json([1, 2])

@@ -179,7 +179,11 @@ def test_arch_file(command: CommandLine, kind: str, words: tuple[str, ...]) -> N
 
 
 def test_unknown_arch(command: CommandLine) -> None:
-    words = ("arch 'nf-b9': no such configuration", "known: nf-b1024, nf-b4096", "give the path of a .json file")
+    words = (
+        "arch 'nf-b9': no such configuration",
+        "known: nf-b1024, nf-b1024-bf16, nf-b4096, nf-b4096-bf16",
+        "give the path of a .json file",
+    )
     command.refused(2, words, "compile", *GOOD, "--arch", "nf-b9")
     command.refused(2, ("arch 'nf-b9'",), "arch", "nf-b9")
     command.refused(1, ("my.json",), "inspect", "net.onnx", "--arch", "my.json")

@@ -55,10 +55,10 @@ ERRORS = [
     (("arch", "nowhere.json"), "nowhere.json"),
 ]
 USAGE = [
-    ((*COMPILE, "--arch", "nope"), "known: nf-b1024, nf-b4096"),
-    (("inspect", "net.onnx", "--arch", "nope"), "known: nf-b1024, nf-b4096"),
-    (("arch", "nope"), "known: nf-b1024, nf-b4096"),
-    ((*RUN, "--arch", "nope"), "known: nf-b1024, nf-b4096"),
+    ((*COMPILE, "--arch", "nope"), "known: nf-b1024, nf-b1024-bf16, nf-b4096, nf-b4096-bf16"),
+    (("inspect", "net.onnx", "--arch", "nope"), "known: nf-b1024, nf-b1024-bf16, nf-b4096, nf-b4096-bf16"),
+    (("arch", "nope"), "known: nf-b1024, nf-b1024-bf16, nf-b4096, nf-b4096-bf16"),
+    ((*RUN, "--arch", "nope"), "known: nf-b1024, nf-b1024-bf16, nf-b4096, nf-b4096-bf16"),
     (with_value(COMPILE, "--preprocess", "nope"), "built-in ones: blazeface"),
     ((*COMPILE, "--mode", "rough"), "--mode rough: expected one of"),
     ((*COMPILE, "--calibrator", "guess"), "--calibrator guess: expected one of"),

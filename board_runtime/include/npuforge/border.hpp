@@ -1,4 +1,5 @@
-// Conversion at the border of NPU partitions: float32 or uint8 in, int8 lanes in the pool; and back (DESIGN section 4).
+// Conversion at the border of NPU partitions: float32 or uint8 in, int8 or bf16 lanes in the pool; and back (DESIGN
+// section 4).
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,9 @@ void store_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& 
 void dequantise(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides);
 /// The same from bytes outside the pool, to N, C, H, W.
 void dequantise_bytes(const NpuTensor& t, const std::int8_t* from, const MapStrides& strides, float* to);
+/// Tensors in bf16; `quantise` and `dequantise` come here.
+void store_bf16(const NpuTensor& t, const float* from, const MapStrides& strides, std::uint8_t* pool);
+void load_bf16(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides);
 void load_bytes(const NpuTensor& t, const std::uint8_t* pool, std::int8_t* to, const MapStrides& strides);
 
 }  // namespace npuforge

@@ -61,7 +61,7 @@ class BinFile {
     std::map<std::string, std::size_t> index_;
 };
 
-/// Where an int8 tensor that crosses an NPU partition's border lies in the pool, and what its bytes mean.
+/// Where a tensor that crosses an NPU partition's border lies in the pool, and what its bytes mean.
 struct NpuTensor {
     std::size_t offset = 0;
     int h = 0, w = 0, c = 0;
@@ -71,6 +71,7 @@ struct NpuTensor {
     std::vector<double> scale;             ///< per channel
     std::vector<std::int32_t> zero_point;  ///< per channel
     std::vector<double> image_mean;        ///< per channel; empty unless the tensor is an image: q = pixel - 128
+    bool bf16 = false;                     ///< lanes of two bytes; scale 1, zero point 0
     bool has_fix_point = false;
     int fix_point = 0;
     bool is_image() const { return !image_mean.empty(); }
@@ -114,6 +115,7 @@ struct TracePoint {
     std::size_t row_stride = 0, pixel_stride = 0;
     std::vector<std::int32_t> lanes;
     std::size_t lane_count = 0;
+    std::size_t lane_bytes = 1;  ///< 2 for bf16
     std::size_t after_instruction = 0;
 };
 

@@ -93,7 +93,8 @@ py::list run(Session& session, const std::vector<py::array>& arrays, bool nhwc, 
         entry["tensor"] = tensor.layer->tensor;
         entry["pad_lane_errors"] = tensor.pad_lane_errors;
         const std::vector<py::ssize_t> shape = {1, point.h, point.w, static_cast<py::ssize_t>(point.lanes.size())};
-        entry["data"] = py::array(py::dtype("int8"), shape, tensor.data.data());
+        const char* dtype = point.lane_bytes == 2 ? "uint16" : "int8";  // bf16: bit patterns
+        entry["data"] = py::array(py::dtype(dtype), shape, tensor.data.data());
         trace.attr("append")(entry);
     }
     for (const ProfileEvent& event : events)

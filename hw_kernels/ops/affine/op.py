@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16EltwiseParams
 from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import EltwiseParams, QGraph
+from npuforge.hw_kernels import bf16, bf16_lanes
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import before_activation
 from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
 from npuforge.hw_kernels.ops.affine.program import AFFINE
@@ -72,3 +75,8 @@ class Affine(Op):
         assert isinstance(params, EltwiseParams)
         centred = inputs[0].astype(np.int64) - params.z_a.astype(np.int64)
         return apply_stage(params.m_a.astype(np.int64) * centred + params.k.astype(np.int64), params.stage)
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        assert isinstance(work.params, Bf16EltwiseParams) and work.params.factor is not None
+        product = bf16.multiply(bf16.to_float32(inputs[0][..., work.in_maps[0].lanes]), work.params.factor)
+        return bf16_lanes.staged(product, work.params.stage, work.out_map)

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16AveragePoolParams
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import AveragePoolParams, QGraph
+from npuforge.hw_kernels import bf16, bf16_lanes
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.arithmetic import rounding_shift, sat8
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import Linear
 from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
 from npuforge.hw_kernels.ops.average_pool.program import AVERAGE_POOL
@@ -133,3 +136,9 @@ class AveragePool(Linear):
         ]  # [out_h, out_w, C]
         centred = self._sum(node, x.astype(np.int64)) - valid[:, :, None] * params.zero_in.astype(np.int64)
         return sat8(rounding_shift(centred * factor, params.shift) + params.zero_out.astype(np.int64))
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        params, kernel = work.params, tuple(work.node.attrs["kernel_shape"])
+        assert isinstance(params, Bf16AveragePoolParams)
+        where = bf16_lanes.geometry(work.node, work.out_size)
+        return bf16.average_pool(inputs[0], kernel, where, params.factor, params.single)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams, OutputStage
+from npuforge.hw_kernels.dsl.tile import Dtype
 from npuforge.hw_kernels.ops.conv.program import ConvProgram
+
+BF16_ONE = 0x3F80
 
 
 def identity_stage(channels: int) -> OutputStage:
@@ -16,14 +20,33 @@ def identity_stage(channels: int) -> OutputStage:
     return OutputStage("pwl", np.full(channels, 14, np.int8), zeros, one, one, low, high)
 
 
+def identity_bf16_stage(channels: int) -> Bf16Stage:
+    """Leaves every value as it is (-0 becomes +0 in the sum)."""
+    zeros, one, limit = (
+        np.zeros(channels, np.float32),
+        np.ones(channels, np.float32),
+        np.full(channels, np.inf, np.float32),
+    )
+    return Bf16Stage("pwl", zeros, one, -limit, limit)
+
+
 def moving_convolution(
-    name: str, x: str, y: str, taps: np.ndarray, kernel: int, channels_in: int, zeros: np.ndarray, sources: list[str]
+    name: str,
+    x: str,
+    y: str,
+    taps: np.ndarray,
+    kernel: int,
+    channels_in: int,
+    zeros: np.ndarray,
+    sources: list[str],
+    dtype: Dtype = Dtype.INT8,
 ) -> tuple[Node, ConvParams]:
-    """A convolution, stride = kernel, whose output channel o copies tap and channel taps[o] = (ky, kx, channel); channel -1: the byte zeros[o]."""
+    """A convolution, stride = kernel, whose output channel o copies tap and channel taps[o] = (ky, kx, channel); channel -1: the byte zeros[o],
+    in bf16 0."""
     channels = len(taps)
-    weight = np.zeros((channels, kernel, kernel, channels_in), np.int8)
+    weight = np.zeros((channels, kernel, kernel, channels_in), dtype.numpy)
     moved = np.flatnonzero(taps[:, 2] >= 0)
-    weight[moved, taps[moved, 0], taps[moved, 1], taps[moved, 2]] = 1
+    weight[moved, taps[moved, 0], taps[moved, 1], taps[moved, 2]] = BF16_ONE if dtype == Dtype.BF16 else 1
     bias = np.where(taps[:, 2] >= 0, 0, zeros).astype(np.int32)
     attrs = {
         "kernel_shape": [kernel, kernel],
@@ -33,16 +56,25 @@ def moving_convolution(
         "group": 1,
     }
     node = Node(name, "Conv", [x], [y], attrs, sources=sources, device="NPU")
+    if dtype == Dtype.BF16:
+        return node, ConvParams(weight, bias, np.zeros(channels_in, np.uint16), identity_bf16_stage(channels))
     return node, ConvParams(weight, bias, np.zeros(channels_in, np.int8), identity_stage(channels))
 
 
 def permutation(
-    name: str, x: str, y: str, indices: list[int], channels_in: int, zeros: np.ndarray, sources: list[str]
+    name: str,
+    x: str,
+    y: str,
+    indices: list[int],
+    channels_in: int,
+    zeros: np.ndarray,
+    sources: list[str],
+    dtype: Dtype = Dtype.INT8,
 ) -> tuple[Node, ConvParams]:
     """The moving convolution of a ChannelGather."""
     taps = np.zeros((len(indices), 3), np.int64)
     taps[:, 2] = indices
-    return moving_convolution(name, x, y, taps, 1, channels_in, zeros, sources)
+    return moving_convolution(name, x, y, taps, 1, channels_in, zeros, sources, dtype)
 
 
 CHANNEL_GATHER = ConvProgram()

@@ -7,6 +7,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.concat.program import CONCAT
@@ -50,3 +51,8 @@ class Concat(Mover):
 
     def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
         return [(number, i) for number, count in enumerate(channels) for i in range(count)]
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        """A part that is copied to its place in the concat (compile/steps/storages.py); parts that are written there are no layer."""
+        assert len(inputs) == 1
+        return inputs[0]

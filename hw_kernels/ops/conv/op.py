@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Activation, Graph, Node
-from npuforge.compile.ir.quantization import ConvParams, QGraph
+from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
+from npuforge.hw_kernels import bf16, bf16_lanes
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import Bilinear, before_activation
 from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
-from npuforge.hw_kernels.ops.conv.program import CONV
+from npuforge.hw_kernels.ops.conv.program import CONV, block_groups
 from npuforge.hw_kernels.window_gradients import convolution_gradients, crop_border
 from npuforge.hw_kernels.windows import Window, convolve, convolve_int8, fill_border, output_size
 
@@ -105,7 +108,31 @@ class Conv(Bilinear):
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]
-        assert isinstance(params, ConvParams)
+        assert isinstance(params, ConvParams) and isinstance(params.stage, OutputStage)
         a = Window.of(node)
         acc = convolve_int8(inputs[0], params.weight, params.pad_value, a.strides, a.pads, a.dilations, a.group)
         return apply_stage(acc, params.stage, params.bias)
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        params, in_map, out_map = work.params, work.in_maps[0], work.out_map
+        assert isinstance(params, ConvParams) and isinstance(params.stage, Bf16Stage)
+        outputs, kernel_h, kernel_w, _ = params.weight.shape
+        group, where = Window.of(work.node).group, bf16_lanes.geometry(work.node, work.out_size)
+        if CONV.is_depthwise(work):
+            weight = in_map.expand(params.weight[..., 0]).transpose(1, 2, 0)
+            acc = bf16.depthwise(inputs[0], weight, where)[..., out_map.lanes]
+            return bf16_lanes.staged(acc, params.stage, out_map)
+        acc = np.empty((*work.out_size, outputs), np.float32)
+        spans = block_groups(group, in_map, out_map)
+        per_out = outputs // group
+        wide = np.zeros((outputs, kernel_h, kernel_w, bf16.LANES * in_map.blocks), np.uint16)
+        for g, lanes in enumerate(np.split(in_map.lanes, group)):
+            wide[g * per_out : (g + 1) * per_out, :, :, lanes] = params.weight[g * per_out : (g + 1) * per_out]
+        if spans is None:
+            acc = bf16.convolve(inputs[0], wide, where)
+        else:  # each group sums over its own blocks only
+            for g, (first, blocks, _, _) in enumerate(spans):
+                own = slice(bf16.LANES * first, bf16.LANES * (first + blocks))
+                part = slice(g * per_out, (g + 1) * per_out)
+                acc[..., part] = bf16.convolve(inputs[0][..., own], wide[part, :, :, own], where)
+        return bf16_lanes.staged(acc, params.stage, out_map)

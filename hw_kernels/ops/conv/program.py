@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams
 from npuforge.hw_kernels.arch import LANES
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, lane_part, stage_arrays, stage_spec, tile
+from npuforge.hw_kernels.dsl.program_bf16 import bf16_arrays, bf16_spec
 from npuforge.hw_kernels.dsl.tile import Image, LaneMap, Param, Tile, Window
 from npuforge.hw_kernels.windows import Window as Attributes
 
@@ -24,7 +28,7 @@ def window_of(node: Node, kernel: tuple[int, int]) -> Window:
 def dense_weight(weight: np.ndarray, groups: int, in_map: LaneMap, out_map: LaneMap) -> np.ndarray:
     """[O, kh, kw, I/groups] of logical channels -> [out lanes, kh, kw, in lanes] of one dense convolution."""
     outputs, kernel_h, kernel_w, per_in = weight.shape
-    dense = np.zeros((out_map.blocks * LANES, kernel_h, kernel_w, in_map.blocks * LANES), np.int8)
+    dense = np.zeros((out_map.blocks * LANES, kernel_h, kernel_w, in_map.blocks * LANES), weight.dtype)
     per_out = outputs // groups
     for g in range(groups):
         rows = out_map.lanes[g * per_out : (g + 1) * per_out]
@@ -77,20 +81,23 @@ class ConvProgram(LayerProgram):
     def cut_bytes(self, work: Work, blocks: int) -> int:
         _, kernel_h, kernel_w, _ = self._params(work).weight.shape
         in_lanes = 1 if self.is_depthwise(work) else LANES * self._groups(work)[0][1]
-        return blocks * LANES * kernel_h * kernel_w * in_lanes
+        return blocks * LANES * kernel_h * kernel_w * in_lanes * self._params(work).weight.itemsize
 
     def macs(self, work: Work) -> int:
         return int(self._params(work).weight.size) * work.out_size[0] * work.out_size[1]
 
     def pack(self, work: Work) -> Packed:
         params, in_map, out_map = self._params(work), work.in_maps[0], work.out_map
-        packed = Packed(
-            {
-                "bias": out_map.expand(np.asarray(params.bias, "<i4")),
-                **stage_arrays(params.stage, out_map),
-                "pad": in_map.expand(np.asarray(params.pad_value, np.int8)),
-            }
-        )
+        if isinstance(params.stage, Bf16Stage):
+            packed = Packed(bf16_arrays(params.stage, out_map))
+        else:
+            packed = Packed(
+                {
+                    "bias": out_map.expand(np.asarray(params.bias, "<i4")),
+                    **stage_arrays(params.stage, out_map),
+                    "pad": in_map.expand(np.asarray(params.pad_value, np.int8)),
+                }
+            )
         if self.is_depthwise(work):
             lanes = out_map.expand(params.weight[..., 0]).transpose(1, 2, 0)
             packed.cuts = [
@@ -108,25 +115,45 @@ class ConvProgram(LayerProgram):
         params = self._params(work)
         _, kernel_h, kernel_w, _ = params.weight.shape
         window = window_of(work.node, (kernel_h, kernel_w))
+        if isinstance(params.stage, Bf16Stage):
+            self._bf16(npu, work, params.stage, tile(x[0]), y, p, cut)
+            return
         bias, stage = lane_part(p["bias"], cut, 4), stage_spec(params.stage, p, cut)
         if self.is_depthwise(work):
             npu.depthwise(tile(x[0]), y, window, p["weight"], bias, lane_part(p["pad"], cut, 1), stage)
             return
-        for in_first, in_count, out_first, out_count in self._groups(work):
-            first, end = max(out_first, cut.first), min(out_first + out_count, cut.first + cut.count)
-            if first >= end:
-                continue
-            part = Cut(0, first - cut.first, end - first)
-            block_bytes = LANES * kernel_h * kernel_w * LANES * in_count
+        for in_first, in_count, part, weight in self._parts(work, p["weight"], cut):
             npu.conv(
                 tile(x[0]).channel_blocks(in_first, in_count),
                 y.channel_blocks(part.first, part.count),
                 window,
-                p["weight"].part(part.first * block_bytes, part.count * block_bytes, "weights"),
+                weight,
                 lane_part(bias, part, 4),
                 p["pad"].part(LANES * in_first, LANES * in_count, "pad bytes"),
                 stage.part(part.first, part.count),
             )
+
+    def _parts(self, work: Work, weight: Param, cut: Cut) -> Iterator[tuple[int, int, Cut, Param]]:
+        """First input block and number, output blocks counted from the cut's first, weights of every convolution that a cut takes part in."""
+        _, kernel_h, kernel_w, _ = self._params(work).weight.shape
+        for in_first, in_count, out_first, out_count in self._groups(work):
+            first, end = max(out_first, cut.first), min(out_first + out_count, cut.first + cut.count)
+            if first >= end:
+                continue
+            size = LANES * kernel_h * kernel_w * LANES * in_count * self._params(work).weight.itemsize
+            part = Cut(0, first - cut.first, end - first)
+            yield in_first, in_count, part, weight.part(part.first * size, part.count * size, "weights")
+
+    def _bf16(self, npu: Npu, work: Work, stage: Bf16Stage, x: Tile, y: Tile, p: dict[str, Param], cut: Cut) -> None:
+        _, kernel_h, kernel_w, _ = self._params(work).weight.shape
+        window = window_of(work.node, (kernel_h, kernel_w))
+        spec = bf16_spec(stage, p, cut.first, cut.count)
+        if self.is_depthwise(work):
+            npu.depthwise_bf16(x, y, window, p["weight"], spec)
+            return
+        for in_first, in_count, part, weight in self._parts(work, p["weight"], cut):
+            source, target = x.channel_blocks(in_first, in_count), y.channel_blocks(part.first, part.count)
+            npu.conv_bf16(source, target, window, weight, spec.part(part.first, part.count))
 
 
 CONV = ConvProgram()

@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Activation, Graph, Node
-from npuforge.compile.ir.quantization import ConvParams, QGraph
+from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
+from npuforge.hw_kernels import bf16, bf16_lanes
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import Bilinear, before_activation
 from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
-from npuforge.hw_kernels.ops.conv_transpose.program import CONV_TRANSPOSE
+from npuforge.hw_kernels.ops.conv_transpose.program import CONV_TRANSPOSE, phases
 from npuforge.hw_kernels.window_gradients import convolution_gradients
 from npuforge.hw_kernels.windows import Window, convolve, convolve_int8, fill_border
 
@@ -120,10 +123,30 @@ class ConvTranspose(Bilinear):
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]
-        assert isinstance(params, ConvParams)
+        assert isinstance(params, ConvParams) and isinstance(params.stage, OutputStage)
         a = Window.of(node)
         stuffed = stuff(inputs[0], a.strides, params.pad_value)
         acc = convolve_int8(
             stuffed, params.weight, params.pad_value, (1, 1), equivalent_pads(node), a.dilations, a.group
         )
         return apply_stage(acc, params.stage, params.bias)
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        """Output phase by output phase (row and column modulo the strides), each a convolution with the taps that meet real pixels."""
+        params, in_map = work.params, work.in_maps[0]
+        assert isinstance(params, ConvParams) and isinstance(params.stage, Bf16Stage)
+        outputs, kernel_h, kernel_w, _ = params.weight.shape
+        a = Window.of(work.node)
+        per_out = outputs // a.group
+        wide = np.zeros((outputs, kernel_h, kernel_w, bf16.LANES * in_map.blocks), np.uint16)
+        for g, lanes in enumerate(np.split(in_map.lanes, a.group)):
+            wide[g * per_out : (g + 1) * per_out, :, :, lanes] = params.weight[g * per_out : (g + 1) * per_out]
+        acc = np.zeros((*work.out_size, outputs), np.float32)
+        for row, col in phases(work.node, (kernel_h, kernel_w)):
+            target = acc[row.residue :: a.strides[0], col.residue :: a.strides[1]]
+            if target.size == 0 or not row.taps or not col.taps:
+                continue  # no tap: the sum is +0
+            taps = wide[:, list(row.taps)][:, :, list(col.taps)]
+            where = (target.shape[0], target.shape[1]), (1, 1), (row.pad, col.pad), (row.dilation, col.dilation)
+            target[...] = bf16.convolve(inputs[0], taps, where)
+        return bf16_lanes.staged(acc, params.stage, work.out_map)

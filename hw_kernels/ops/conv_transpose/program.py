@@ -5,16 +5,18 @@ The taps a phase skips would read stuffed zeros, stored as the zero point: their
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
 
+from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams
 from npuforge.hw_kernels.arch import LANES
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, lane_part, stage_arrays, stage_spec, tile
+from npuforge.hw_kernels.dsl.program_bf16 import bf16_arrays, bf16_spec
 from npuforge.hw_kernels.dsl.tile import Image, Param, Tile, Window
 from npuforge.hw_kernels.ops.conv.program import dense_weight
 from npuforge.hw_kernels.windows import Window as Attributes
@@ -81,7 +83,7 @@ class ConvTransposeProgram(LayerProgram):
 
     def cut_bytes(self, work: Work, blocks: int) -> int:
         taps = sum(w.kernel_h * w.kernel_w for w in (_window(r, c) for r, c in self._phases(work)))
-        return blocks * LANES * taps * LANES * work.in_maps[0].blocks
+        return blocks * LANES * taps * LANES * work.in_maps[0].blocks * self._params(work).weight.itemsize
 
     def macs(self, work: Work) -> int:
         return int(self._params(work).weight.size) * work.in_sizes[0][0] * work.in_sizes[0][1]
@@ -90,37 +92,46 @@ class ConvTransposeProgram(LayerProgram):
         params, in_map, out_map = self._params(work), work.in_maps[0], work.out_map
         group = Attributes.of(work.node).group
         dense = dense_weight(params.weight, group, in_map, out_map)
-        pad = in_map.expand(np.asarray(params.pad_value, np.int8))
-        at_pad = dense.astype(np.int64) @ pad.astype(np.int64)  # [out lanes, kh, kw]
-        biases, weights = [], []
+        weights = []
         for row, col in self._phases(work):
             taps = dense[:, list(row.taps)][:, :, list(col.taps)]
-            met = at_pad[:, list(row.taps)][:, :, list(col.taps)].sum(axis=(1, 2))
-            skipped = at_pad.sum(axis=(1, 2)) - met
-            biases.append((out_map.expand(params.bias.astype(np.int64)) + skipped).astype("<i4"))
-            weights.append(taps if taps.size else np.zeros((dense.shape[0], 1, 1, dense.shape[3]), np.int8))
-        common = {"bias": np.concatenate(biases), **stage_arrays(params.stage, out_map), "pad": pad}
+            weights.append(taps if taps.size else np.zeros((dense.shape[0], 1, 1, dense.shape[3]), dense.dtype))
         cut_arrays = []
         for cut in work.cuts:
             lanes = slice(LANES * cut.first, LANES * (cut.first + cut.count))
             cut_arrays.append(np.concatenate([np.ascontiguousarray(w[lanes]).ravel() for w in weights]))
+        if isinstance(params.stage, Bf16Stage):
+            return Packed(bf16_arrays(params.stage, out_map), cut_arrays)
+        pad = in_map.expand(np.asarray(params.pad_value, np.int8))
+        at_pad = dense.astype(np.int64) @ pad.astype(np.int64)  # [out lanes, kh, kw]
+        biases = []
+        for row, col in self._phases(work):
+            met = at_pad[:, list(row.taps)][:, :, list(col.taps)].sum(axis=(1, 2))
+            skipped = at_pad.sum(axis=(1, 2)) - met
+            biases.append((out_map.expand(params.bias.astype(np.int64)) + skipped).astype("<i4"))
+        common = {"bias": np.concatenate(biases), **stage_arrays(params.stage, out_map), "pad": pad}
         return Packed(common, cut_arrays)
 
     def __call__(self, npu: Npu, work: Work, x: list[Tile | Image], y: Tile, p: dict[str, Param], cut: Cut) -> None:
         stride_h, stride_w = Attributes.of(work.node).strides
-        stage = stage_spec(self._params(work).stage, p, cut)
+        stage = self._params(work).stage
         lanes_out, lanes_in = LANES * work.out_map.blocks, LANES * work.in_maps[0].blocks
         position = 0
         for number, (row, col) in enumerate(self._phases(work)):
             window = _window(row, col)
-            size = cut.count * LANES * window.kernel_h * window.kernel_w * lanes_in
+            size = cut.count * LANES * window.kernel_h * window.kernel_w * lanes_in * self._params(work).weight.itemsize
             weight = p["weight"].part(position, size, "weights")
             position += size
             target = y.phase(row.residue, col.residue, stride_h, stride_w)
             if target is None:
                 continue
+            if isinstance(stage, Bf16Stage):
+                if not row.taps or not col.taps:  # right of the map: the sum is +0 whatever the map holds
+                    window = replace(window, pad_left=-work.in_sizes[0][1])
+                npu.conv_bf16(tile(x[0]), target, window, weight, bf16_spec(stage, p, cut.first, cut.count))
+                continue
             bias = lane_part(p["bias"].part(4 * lanes_out * number, 4 * lanes_out, "bias"), cut, 4)
-            npu.conv(tile(x[0]), target, window, weight, bias, p["pad"], stage)
+            npu.conv(tile(x[0]), target, window, weight, bias, p["pad"], stage_spec(stage, p, cut))
 
 
 CONV_TRANSPOSE = ConvTransposeProgram()

@@ -8,7 +8,9 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import QGraph
+from npuforge.hw_kernels import bf16, bf16_lanes
 from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
 from npuforge.hw_kernels.ops.max_pool.program import MAX_POOL
 from npuforge.hw_kernels.window_gradients import crop_border
@@ -78,3 +80,7 @@ class MaxPool(Op):
 
     def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
         return [(0, i) for i in range(channels[0])]
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        kernel_h, kernel_w = work.node.attrs["kernel_shape"]
+        return bf16.max_pool(inputs[0], (kernel_h, kernel_w), bf16_lanes.geometry(work.node, work.out_size))

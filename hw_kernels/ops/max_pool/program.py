@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Work, tile
-from npuforge.hw_kernels.dsl.tile import Image, Param, Tile, Window
+from npuforge.hw_kernels.dsl.tile import Dtype, Image, Param, Tile, Window
 from npuforge.hw_kernels.windows import Window as Attributes
 
 
@@ -22,7 +22,10 @@ class MaxPoolProgram(LayerProgram):
         return pool_window(work).rows(low, high, work.in_sizes[0][0])
 
     def __call__(self, npu: Npu, work: Work, x: list[Tile | Image], y: Tile, p: dict[str, Param], cut: Cut) -> None:
-        npu.max_pool(tile(x[0]), y, pool_window(work))
+        if y.dtype == Dtype.BF16:
+            npu.pool_bf16(tile(x[0]), y, pool_window(work))
+        else:
+            npu.max_pool(tile(x[0]), y, pool_window(work))
 
 
 MAX_POOL = MaxPoolProgram()

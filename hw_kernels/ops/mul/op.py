@@ -6,6 +6,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import EltwiseParams
+from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.eltwise import TwoOperands
 from npuforge.hw_kernels.gradients import Bilinear
 from npuforge.hw_kernels.operator import Case, register
@@ -35,3 +36,6 @@ class Mul(Bilinear, TwoOperands):
 
     def slopes(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return b, a
+
+    def combine_bf16(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return bf16.multiply(a, b)

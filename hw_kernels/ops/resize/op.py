@@ -10,6 +10,8 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.bf16 import resize
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import Linear
 from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
 from npuforge.hw_kernels.ops.resize.program import RESIZE
@@ -96,6 +98,18 @@ def tables(node: Node, h: int, w: int) -> list[tuple[np.ndarray, np.ndarray, np.
     return result
 
 
+def float_tables(node: Node, h: int, w: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows, columns: i0, i1 (int64) and the weight of i1 as float32 (RESIZE_BF16_RECORD)."""
+    return [
+        (
+            np.array([a for a, _, _ in axis]),
+            np.array([b for _, b, _ in axis]),
+            np.array([float(f) for *_, f in axis], np.float32),
+        )
+        for axis in axes(node, h, w)
+    ]
+
+
 @register
 class Resize(Linear):
     """y = x at ONNX's source coordinates"""
@@ -171,6 +185,10 @@ class Resize(Linear):
         rows = wide[:, y0] * (256 - wy)[:, None, None] + wide[:, y1] * wy[:, None, None]
         total = rows[:, :, x0] * (256 - wx)[:, None] + rows[:, :, x1] * wx[:, None]
         return ((total + (1 << 15)) >> 16).astype(np.int8)
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        rows, cols = float_tables(work.node, *inputs[0].shape[:2])
+        return resize(inputs[0], rows, cols)
 
     def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
         return [(0, i) for i in range(channels[0])]

@@ -7,10 +7,11 @@ import numpy as np
 from npuforge.hw_kernels.arch import ADDRESS_ALIGNMENT
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, tile
-from npuforge.hw_kernels.dsl.tile import Image, Param, Tile
-from npuforge.hw_kernels.isa.codec import RESIZE_DTYPE
+from npuforge.hw_kernels.dsl.tile import Dtype, Image, Param, Tile
+from npuforge.hw_kernels.isa.codec import RESIZE_BF16_DTYPE, RESIZE_DTYPE
 
 _ALIGNED_RECORDS = ADDRESS_ALIGNMENT // RESIZE_DTYPE.itemsize
+assert RESIZE_BF16_DTYPE.itemsize == RESIZE_DTYPE.itemsize
 
 
 def band_start(bands: list[tuple[int, int]], low: int) -> int:
@@ -19,7 +20,7 @@ def band_start(bands: list[tuple[int, int]], low: int) -> int:
 
 
 def _records(first: np.ndarray, second: np.ndarray, weight: np.ndarray, origin: int = 0) -> np.ndarray:
-    records = np.zeros(len(first), RESIZE_DTYPE)
+    records = np.zeros(len(first), RESIZE_BF16_DTYPE if weight.dtype == np.float32 else RESIZE_DTYPE)
     records["i0"], records["i1"], records["w1"] = first - origin, second - origin, weight
     return records
 
@@ -29,10 +30,11 @@ class ResizeProgram(LayerProgram):
 
     @staticmethod
     def _tables(work: Work) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        from npuforge.hw_kernels.ops.resize.op import tables  # op.py imports this file
+        from npuforge.hw_kernels.ops.resize.op import float_tables, tables  # op.py imports this file
 
         if "tables" not in work.cache:
-            work.cache["tables"] = tables(work.node, *work.in_sizes[0])
+            make = float_tables if work.dtype == Dtype.BF16 else tables
+            work.cache["tables"] = make(work.node, *work.in_sizes[0])
         return list(work.cache["tables"])
 
     def input_rows(self, work: Work, operand: int, low: int, high: int) -> tuple[int, int]:
@@ -44,7 +46,8 @@ class ResizeProgram(LayerProgram):
     def pack(self, work: Work) -> Packed:
         rows, cols = self._tables(work)
         last_low, last_high = work.bands[-1]
-        out = np.zeros(band_start(work.bands, last_low) + last_high - last_low, RESIZE_DTYPE)
+        dtype = RESIZE_BF16_DTYPE if work.dtype == Dtype.BF16 else RESIZE_DTYPE
+        out = np.zeros(band_start(work.bands, last_low) + last_high - last_low, dtype)
         for low, high in work.bands:
             origin, _ = self.input_rows(work, 0, low, high)
             start = band_start(work.bands, low)
@@ -55,7 +58,8 @@ class ResizeProgram(LayerProgram):
         low, high = self.input_rows(work, 0, y.first_row, y.end_row)
         size = RESIZE_DTYPE.itemsize
         records = p["rows"].part(band_start(work.bands, y.first_row) * size, y.rows * size, "row records")
-        npu.resize(tile(x[0]).band(low, high), y, records, p["cols"])
+        emit = npu.resize_bf16 if work.dtype == Dtype.BF16 else npu.resize
+        emit(tile(x[0]).band(low, high), y, records, p["cols"])
 
 
 RESIZE = ResizeProgram()

@@ -7,6 +7,9 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.bf16_lanes import fold
+from npuforge.hw_kernels.dsl.program import Work
+from npuforge.hw_kernels.dsl.tile import Window as TapWindow
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.space_to_depth.program import SPACE_TO_DEPTH
@@ -51,3 +54,8 @@ class SpaceToDepth(Mover):
 
     def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
         return [(0, i) for _ in range(int(node.attrs["blocksize"]) ** 2) for i in range(channels[0])]
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        """Of a tight image; of a feature map it is a moving convolution (compile/steps/lanes.py)."""
+        block = int(work.node.attrs["blocksize"])
+        return fold(inputs[0], TapWindow(block, block, block, block), *work.out_size, work.out_map.blocks)

@@ -8,16 +8,17 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Work
-from npuforge.hw_kernels.dsl.tile import Image, Param, Tile, Window
+from npuforge.hw_kernels.dsl.tile import Dtype, Image, Param, Tile, Window
 from npuforge.hw_kernels.ops.channel_gather.program import moving_convolution
 
 
-def as_convolution(node: Node, channels_in: int) -> tuple[Node, ConvParams]:
+def as_convolution(node: Node, channels_in: int, dtype: Dtype = Dtype.INT8) -> tuple[Node, ConvParams]:
     """The same movement as a convolution: output channel (by, bx, c) copies tap (by, bx) of channel c."""
     block = int(node.attrs["blocksize"])
     taps = np.array([(by, bx, c) for by in range(block) for bx in range(block) for c in range(channels_in)])
     zeros = np.zeros(len(taps), np.int64)
-    return moving_convolution(node.name, node.inputs[0], node.outputs[0], taps, block, channels_in, zeros, node.sources)
+    x, y = node.inputs[0], node.outputs[0]
+    return moving_convolution(node.name, x, y, taps, block, channels_in, zeros, node.sources, dtype)
 
 
 class FoldProgram(LayerProgram):

@@ -6,6 +6,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import EltwiseParams
+from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.eltwise import TwoOperands
 from npuforge.hw_kernels.gradients import Linear
 from npuforge.hw_kernels.operator import Case, register
@@ -39,3 +40,6 @@ class Sub(Linear, TwoOperands):
 
     def slopes(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.ones_like(a), -np.ones_like(b)
+
+    def combine_bf16(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return bf16.subtract(a, b)

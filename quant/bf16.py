@@ -1,0 +1,112 @@
+"""The float graph in bf16: weights rounded, everything else float32, no calibration. Parameters per channel; lanes are the code generator's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuforge.compile.ir.bf16 import Bf16AveragePoolParams, Bf16EltwiseParams, Bf16Stage, Bf16Tail
+from npuforge.compile.ir.errors import QuantisationError
+from npuforge.compile.ir.graph import Activation, Graph, Node
+from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams, QGraph, TensorQuant
+from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.activations import CURVES, curve_function, is_curve, limits, slopes
+from npuforge.hw_kernels.bf16 import build_curve, flush, from_float32, to_float32
+from npuforge.hw_kernels.bf16_lanes import in_lanes
+from npuforge.hw_kernels.dsl.program import Work
+from npuforge.hw_kernels.dsl.tile import Dtype, LaneMap
+from npuforge.hw_kernels.ops.average_pool.op import window_counts
+from npuforge.quant.layers import convolution_weight
+from npuforge.quant.regions import Region
+
+
+def tensor_format(channels: int) -> TensorQuant:
+    """A bf16 tensor: real values, no scale."""
+    return TensorQuant(np.ones(channels), np.zeros(channels, np.int32), dtype="bf16")
+
+
+def _float32(values: np.ndarray) -> np.ndarray:
+    return flush(np.asarray(values, np.float64).astype(np.float32))
+
+
+def output_stage(activation: Activation, bias: np.ndarray) -> Bf16Stage:
+    """The stage behind a node: its bias and the fused activation."""
+    channels = len(bias)
+    if is_curve(activation):
+        curve = CURVES[activation.kind]
+        tails = [
+            Bf16Tail(True) if v is None else Bf16Tail(False, int(from_float32(np.float32(v))[()]))
+            for v in (curve.low, curve.high)
+        ]
+        free = np.full(channels, np.inf, np.float32)
+        one, table = np.ones(channels, np.float32), build_curve(curve_function(activation))
+        return Bf16Stage("table", _float32(bias), one, -free, free, table, tails[0], tails[1])
+    low, high = limits(activation)
+    slope = (
+        np.ones(channels) if low >= 0.0 else slopes(activation, channels)
+    )  # a limit of 0 does what a slope of 0 would
+    full = np.ones(channels)
+    return Bf16Stage("pwl", _float32(bias), _float32(slope), _float32(low * full), _float32(high * full))
+
+
+def _params(node: Node, graph: Graph) -> NodeParams:
+    if node.op in ("Conv", "ConvTranspose"):
+        weight, bias = convolution_weight(node, graph)
+        stage = output_stage(node.activation, bias)
+        group = int(node.attrs.get("group", 1))
+        inputs = weight.shape[3] * group
+        zeros = np.zeros(len(bias), np.int32)
+        return ConvParams(from_float32(_float32(weight)), zeros, np.zeros(inputs, np.uint16), stage)
+    channels = graph.tensors[node.outputs[0]].shape[1]
+    if node.op in ("Add", "Sub", "Mul"):
+        return Bf16EltwiseParams(output_stage(node.activation, np.zeros(channels)))
+    if node.op == "Affine":
+        bias = np.asarray(node.attrs["bias"], np.float64)
+        return Bf16EltwiseParams(output_stage(node.activation, bias), _float32(node.attrs["scale"]))
+    if node.op == "AveragePool":
+        return _average(node, graph)
+    if operator.get(node).moves_bytes:
+        return MoveParams()
+    raise QuantisationError(
+        f"node {node.name}: operator {node.op} has no bf16 semantics; compile with --precision int8, or place it on the CPU partition"
+    )
+
+
+def _average(node: Node, graph: Graph) -> Bf16AveragePoolParams:
+    """1/divisor by number of valid taps; a number that no window has gets 0."""
+    _, _, h, w = graph.tensors[node.inputs[0]].shape
+    valid, divisor = window_counts(node, h, w)
+    counts = np.unique(valid)
+    if len(counts) == 1:
+        return Bf16AveragePoolParams(_float32(np.array([1.0 / divisor.flat[0]])), True)
+    kernel_h, kernel_w = node.attrs["kernel_shape"]
+    factor = np.zeros(kernel_h * kernel_w)
+    for n in counts:
+        factor[n - 1] = 1.0 / divisor[valid == n][0]
+    return Bf16AveragePoolParams(_float32(factor), False)
+
+
+def quantize_bf16(graph: Graph) -> QGraph:
+    """Every NPU tensor and node of the partitioned graph in bf16."""
+    region = Region.of(graph)
+    qgraph = QGraph(graph, "bf16")
+    for tensor in (*region.entries, *(t for n in region.nodes for t in n.outputs)):
+        qgraph.quant[tensor] = tensor_format(graph.tensors[tensor].shape[1])
+    for node in region.nodes:
+        qgraph.params[node.name] = _params(node, graph)
+    return qgraph
+
+
+def run_node(node: Node, qgraph: QGraph, inputs: list[np.ndarray]) -> np.ndarray:
+    """bf16 bits [1, H, W, C] of one node from those of its activation inputs, channel c in lane c. What only moves values is exact."""
+    op, graph = operator.get(node), qgraph.graph
+    if node.op in ("Concat", "ChannelGather", "SpaceToDepth"):
+        floats = [np.moveaxis(to_float32(x), -1, 1) for x in inputs]
+        moved = op.reference(node, [*floats, *(graph.constants[t] for t in node.inputs if t in graph.constants)])[0]
+        return from_float32(np.moveaxis(moved, 1, -1))
+    _, channels, height, width = graph.tensors[node.outputs[0]].shape
+    maps = [LaneMap.identity(x.shape[3]) for x in inputs]
+    sizes = [(int(x.shape[1]), int(x.shape[2])) for x in inputs]
+    out, size = LaneMap.identity(int(channels)), (int(height), int(width))
+    work = Work(node, qgraph.params[node.name], maps, out, sizes, size, dtype=Dtype.BF16)
+    lanes = [in_lanes(x[0], m) for x, m in zip(inputs, maps, strict=True)]
+    return op.bf16(work, lanes)[..., out.lanes][np.newaxis]
