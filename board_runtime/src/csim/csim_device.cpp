@@ -152,7 +152,7 @@ class CsimDevice final : public Device {
 
     template <int PIXELS>
     hls::Status run_as(Context& context, const DeviceProgram::Range& range, std::int8_t* pool, HookTrace& trace) const {
-        auto* sram = reinterpret_cast<std::int8_t(*)[hls::LANES]>(context.sram.get());
+        auto* sram = reinterpret_cast<std::int8_t (*)[hls::LANES]>(context.sram.get());
         return hls::run_queues<PIXELS>(bin(), pool, sram, limits_, address(range), count(range), policy_, options_.seed,
                                        trace);
     }
