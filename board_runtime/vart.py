@@ -1,11 +1,15 @@
 """The vendor's `vart.Runner` interface over our runtime: `create_runner`, `get_input_tensors`, `get_output_tensors`, `execute_async`, `wait`.
 
-An application written for the vendor's modules runs unchanged with `from npuforge.board_runtime import vart, xir`.
+An application written for the vendor's modules runs unchanged: `python -m npuforge.board_runtime.vart application.py arguments…` gives it these under
+the names `vart` and `xir`. One that is free to change imports them with `from npuforge.board_runtime import vart, xir`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import runpy
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -101,3 +105,20 @@ def get_input_scale(tensor: Tensor) -> float:
 def get_output_scale(tensor: Tensor) -> float:
     """2**-fix_point: what int8 results are multiplied by (`pow2` mode)."""
     return float(2.0 ** -tensor.get_attr("fix_point"))
+
+
+def run_application(arguments: Sequence[str]) -> None:
+    """Runs a Python script that says `import vart`, `import xir` on these modules: [script, its arguments…]."""
+    if not arguments:
+        raise UsageError("usage: python -m npuforge.board_runtime.vart APPLICATION.py [ARGUMENT…]")
+    own = importlib.import_module("npuforge.board_runtime.vart")
+    sys.modules |= {"vart": own, "xir": importlib.import_module("npuforge.board_runtime.xir")}
+    sys.argv = list(arguments)
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    try:
+        run_application(sys.argv[1:])
+    except NpuforgeError as error:
+        sys.exit(f"error: {error}")

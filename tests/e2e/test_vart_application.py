@@ -1,0 +1,183 @@
+"""One application written for the vendor's VART, unchanged, on our modules always and on the vendor's (with our plug-in) where they are installed.
+
+The vendor's side needs its libraries and our plug-in on the loader's path, and the plug-in built against them:
+
+    cmake -S board_runtime -B .native-build/cmake -DCMAKE_PREFIX_PATH=PREFIX && cmake --build .native-build/cmake --target npuforge-runner
+    LD_LIBRARY_PATH=PREFIX/lib pytest tests/e2e/test_vart_application.py
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
+
+from npuforge.board_runtime.session import Session
+from npuforge.compile.ir.quantization import QGraph
+from npuforge.compile.reference import GraphExecutor
+from npuforge.compile.steps import generate, write_bin
+from npuforge.compile.steps.fold import fold
+from npuforge.compile.steps.fuse import fuse
+from npuforge.compile.steps.import_onnx import import_onnx
+from npuforge.compile.steps.partition import partition
+from npuforge.compile.xir.writer import write_xmodel
+from npuforge.hw_kernels import arch as arches
+from npuforge.quant.calibrate import calibrate
+from npuforge.quant.executor import IntegerExecutor
+from npuforge.quant.quantize import quantize
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("NPUFORGE_BUILD_DIR", ROOT / ".native-build" / "cmake"))
+APPLICATION = Path(__file__).with_name("vart_application.py")
+COUNT = 7
+
+
+def network() -> onnx.ModelProto:
+    """Two convolutions, two outputs of the NPU; one goes through a CPU operator."""
+    rng = np.random.default_rng(3)
+    values = {
+        "w1": rng.normal(size=(9, 3, 3, 3)) / 5,
+        "b1": rng.normal(size=9) / 3,
+        "w2": rng.normal(size=(6, 9, 1, 1)) / 3,
+        "b2": rng.normal(size=6) / 3,
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "c1", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("LeakyRelu", ["c1"], ["first"], "l1", alpha=0.1),
+        helper.make_node("Conv", ["first", "w2", "b2"], ["scores"], "c2", kernel_shape=[1, 1]),
+        helper.make_node("Softmax", ["scores"], ["classes"], "s", axis=1),
+    ]
+    shape = (1, 3, 12, 10)
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("first", "classes")]
+    initializers = [numpy_helper.from_array(np.asarray(v, np.float32), k) for k, v in values.items()]
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    graph = helper.make_graph(nodes, "two_heads", [image], outputs, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+@dataclass
+class Build:
+    """A compiled network, its files, the images."""
+
+    qgraph: QGraph
+    folder: Path
+    images: np.ndarray  # [COUNT, H, W, C]
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.xmodel"
+
+    def run(self, *command: str | Path, libraries: Path | None = None) -> dict[str, np.ndarray]:
+        """The application's results."""
+        results = self.folder / f"results{len(list(self.folder.iterdir()))}.npz"
+        environment = dict(os.environ)
+        if libraries is not None:
+            paths = [os.environ.get("LD_LIBRARY_PATH", ""), str(libraries)]
+            environment["LD_LIBRARY_PATH"] = ":".join(p for p in paths if p)
+        arguments = [*command, APPLICATION, self.model, self.folder / "images.npy", "3", results]
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        with np.load(results) as stored:
+            return dict(stored)
+
+
+@pytest.fixture(scope="module", params=["pow2", "fine"])
+def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    graph = partition(fuse(fold(import_onnx(network()).graph)))
+    rng = np.random.default_rng(0)
+    images = rng.normal(0, 1, (COUNT, 12, 10, 3)).astype(np.float32)
+    feeds = [{"x": image[np.newaxis].transpose(0, 3, 1, 2)} for image in images[:3]]
+    statistics = calibrate(graph, feeds, lambda wanted: GraphExecutor(graph, wanted, threads=1).run)
+    qgraph = quantize(graph, statistics, request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    image = write_bin.to_bytes(generate.generate(qgraph, arches.load("nf-b1024")))
+    (folder / "model.bin").write_bytes(image)
+    write_xmodel(qgraph, image, folder / "model.xmodel")
+    np.save(folder / "images.npy", images)
+    return Build(qgraph, folder, images)
+
+
+def expected(build: Build) -> dict[str, np.ndarray]:
+    """The NPU's outputs by the numpy integer semantics, as the application gets them: int8 in pow2 mode, else real values; N, H, W, C."""
+    executor = IntegerExecutor(build.qgraph)
+    made: dict[str, list[np.ndarray]] = {"first": [], "scores": []}
+    for image in build.images:
+        integers = executor.run({"x": executor.quantise_input("x", image[np.newaxis].transpose(0, 3, 1, 2))})
+        for name, parts in made.items():
+            quant = build.qgraph.quant[name]
+            real = (integers[name].astype(np.float32) - quant.zero_point.astype(np.float32)) * quant.scale
+            parts.append(integers[name] if build.qgraph.mode == "pow2" else real.astype(np.float32))
+    return {name: np.concatenate(parts) for name, parts in made.items()}
+
+
+def check(results: dict[str, np.ndarray], build: Build) -> None:
+    wanted = expected(build)
+    assert sorted(results) == sorted(wanted)
+    for name, values in wanted.items():
+        assert results[name].dtype == values.dtype
+        np.testing.assert_array_equal(results[name], values, err_msg=name)
+
+
+def test_on_our_modules(build: Build) -> None:
+    check(build.run("-m", "npuforge.board_runtime.vart"), build)
+
+
+@pytest.fixture(scope="session")
+def vendor() -> Path:
+    """The folder with the plug-in that was built against the vendor's libraries, which are importable."""
+    if not (BUILD / "libnpuforge-runner.so").exists():
+        pytest.skip(f"{BUILD} has no libnpuforge-runner.so: the vendor's vart was not there when npuforge was built")
+    probe = subprocess.run([sys.executable, "-c", "import xir, vart"], capture_output=True, text=True)
+    if probe.returncode != 0:
+        pytest.skip(f"the vendor's modules cannot be imported: {probe.stderr.strip().splitlines()[-1]}")
+    return BUILD
+
+
+def test_on_the_vendors_modules(build: Build, vendor: Path) -> None:
+    check(build.run(libraries=vendor), build)
+
+
+CHAIN = """
+import sys
+import numpy as np, xir, vart
+graph = xir.Graph.deserialize(sys.argv[1])
+images = np.load(sys.argv[2])
+values = {"x": np.load(sys.argv[3])}
+for child in graph.get_root_subgraph().toposort_child_subgraph():
+    if child.get_attr("device") == "USER":
+        continue
+    runner = vart.Runner.create_runner(child, "run")
+    types = {"xint8": np.int8, "float32": np.float32}
+    outputs = [np.zeros(tuple(t.dims), types[t.dtype.lower()]) for t in runner.get_output_tensors()]
+    job = runner.execute_async([values[t.name] for t in runner.get_input_tensors()], outputs)
+    assert job[1] == 0 and runner.wait(job) == 0
+    values.update({t.name: array for t, array in zip(runner.get_output_tensors(), outputs)})
+    del runner
+np.savez(sys.argv[4], **values)
+"""
+
+
+def test_every_subgraph_on_the_vendors_modules(build: Build, vendor: Path) -> None:
+    """One runner per child, tensors from child to child by name; the float results are those of our own session."""
+    executor = IntegerExecutor(build.qgraph)
+    image = build.images[:1].transpose(0, 3, 1, 2)
+    np.save(build.folder / "input.npy", executor.quantise_input("x", image))
+    environment = dict(os.environ) | {"LD_LIBRARY_PATH": f"{os.environ.get('LD_LIBRARY_PATH', '')}:{vendor}"}
+    files = [build.model, build.folder / "images.npy", build.folder / "input.npy", build.folder / "chain.npz"]
+    done = subprocess.run([sys.executable, "-c", CHAIN, *files], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    session = Session(build.folder / "model.bin")
+    wanted = dict(zip(build.qgraph.graph.outputs, session.run([np.ascontiguousarray(image)]), strict=True))
+    with np.load(build.folder / "chain.npz") as values:
+        np.testing.assert_array_equal(values["first_float"], wanted["first"])
+        np.testing.assert_array_equal(values["classes"], wanted["classes"])
