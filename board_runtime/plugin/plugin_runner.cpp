@@ -83,14 +83,20 @@ PluginRunner::PluginRunner(const xir::Subgraph* subgraph, const std::string& mod
     }
     name_ = subgraph->get_name();
     onnx_order_ = attribute<std::string>(*subgraph, "device") != "DPU";
+    inputs_ = subgraph->get_sorted_input_tensors();
+    outputs_ = subgraph->get_sorted_output_tensors();
+    if (onnx_order_ && !subgraph->has_attr(kPartition)) {
+        ops_ = std::make_unique<OpSequence>(*subgraph);
+        for (const xir::Tensor* tensor : inputs_) input_names_.push_back(tensor->get_name());
+        for (const xir::Tensor* tensor : outputs_) output_names_.push_back(tensor->get_name());
+        return;
+    }
     const int partition = attribute<std::int32_t>(*subgraph, kPartition);
     const std::vector<char> bytes = binary_of(*subgraph);
     SessionOptions options;
     options.device = mode == "csim" ? "csim" : "sim";
     const auto file = BinFile::parse(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
     native_ = std::make_unique<NativeRunner>(std::make_shared<Session>(Program::parse(file), options), partition);
-    inputs_ = subgraph->get_sorted_input_tensors();
-    outputs_ = subgraph->get_sorted_output_tensors();
     for (const xir::Tensor* tensor : inputs_) {
         input_names_.push_back(native_name(*tensor, native_->get_input_tensors(), name_));
     }
@@ -147,6 +153,10 @@ std::pair<std::uint32_t, int> PluginRunner::execute_async(const std::vector<vart
         add_items(*job, input, inputs_, true);
         add_items(*job, output, outputs_, false);
         for (std::vector<BatchItem>& items : job->items) {
+            if (ops_) {
+                run_ops(items);
+                continue;
+            }
             std::vector<TensorBuffer*> inputs, outputs;
             for (std::size_t i = 0; i < items.size(); ++i) {
                 (i < inputs_.size() ? inputs : outputs).push_back(&items[i].native());
@@ -165,6 +175,21 @@ std::pair<std::uint32_t, int> PluginRunner::execute_async(const std::vector<vart
     const std::lock_guard<std::mutex> lock(mutex_);
     jobs_.emplace(id, std::move(job));
     return {id, NativeRunner::kOk};
+}
+
+void PluginRunner::run_ops(std::vector<BatchItem>& items) const {
+    std::map<std::string, void*> data;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        const xir::Tensor& tensor = *(i < inputs_.size() ? inputs_[i] : outputs_[i - inputs_.size()]);
+        const TensorBuffer& buffer = items[i].native();
+        if (buffer.type != element_type(tensor)) {
+            throw std::invalid_argument("tensor " + tensor.get_name() + ": type expected " +
+                                        cpu::type_name(element_type(tensor)) + ", found " +
+                                        cpu::type_name(buffer.type));
+        }
+        data[tensor.get_name()] = buffer.data;
+    }
+    ops_->run(data);
 }
 
 int PluginRunner::finish(Job& job, int timeout) {

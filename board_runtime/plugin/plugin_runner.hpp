@@ -13,6 +13,7 @@
 #include <xir/graph/subgraph.hpp>
 
 #include "buffers.hpp"
+#include "op_sequence.hpp"
 
 namespace npuforge::plugin {
 
@@ -42,13 +43,15 @@ class PluginRunner : public vart::RunnerExt {
                                            std::vector<std::unique_ptr<HostBuffer>>& buffers);
     void add_items(Job& job, const std::vector<vart::TensorBuffer*>& buffers,
                    const std::vector<const xir::Tensor*>& tensors, bool input) const;
+    void run_ops(std::vector<BatchItem>& items) const;
     int finish(Job& job, int timeout);
 
     std::string name_;
     bool onnx_order_ = false;  ///< a CPU subgraph: its float tensors have ONNX's order of axes
     std::vector<const xir::Tensor*> inputs_, outputs_;
     std::vector<std::string> input_names_, output_names_;  ///< of the native runner
-    std::unique_ptr<NativeRunner> native_;
+    std::unique_ptr<NativeRunner> native_;                 ///< a partition of the .bin
+    std::unique_ptr<OpSequence> ops_;                      ///< a CPU subgraph that is none; runs inside execute_async
 
     std::mutex mutex_;
     std::uint32_t next_ = 1;

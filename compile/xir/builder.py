@@ -13,7 +13,7 @@ from npuforge.compile.xir.model import Attr, Attrs, XOp, XTensor
 ROUND_MODE = "DPU_ROUND"
 RUNNER_LIBRARY = "libnpuforge-runner.so"
 _KINDS = {"f": "FLOAT", "i": "INT", "u": "UINT", "b": "UINT"}
-_RESERVED = ("shape", "data_type", "device", "output_index", "input_positions")
+_RESERVED = ("shape", "data_type", "device", "output_index", "output_count", "input_positions")
 
 
 def string(value: str) -> Attr:
@@ -34,6 +34,11 @@ def integers(values: Sequence[int] | np.ndarray) -> Attr:
 def floats(values: Sequence[float] | np.ndarray) -> Attr:
     """A float list, rounded to float32 as the file holds it."""
     return Attr("float_vec", [float(v) for v in np.asarray(values, np.float32).reshape(-1)])
+
+
+def doubles(values: Sequence[float] | np.ndarray) -> Attr:
+    """A double list: scales, which have more bits than a float."""
+    return Attr("double_vec", [float(v) for v in np.asarray(values, np.float64).reshape(-1)])
 
 
 def dtype_of(name: str) -> tuple[str, int]:

@@ -104,7 +104,7 @@ def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
         )
         op = host.builder.ops[-1]
         if len(node.outputs) > 1:
-            op.attrs["output_index"] = integer(index)
+            op.attrs |= {"output_index": integer(index), "output_count": integer(len(node.outputs))}
         if len(present) != len(node.inputs):
             op.attrs["input_positions"] = integers(present)
     host.producers |= made

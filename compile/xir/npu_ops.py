@@ -16,7 +16,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Node
 from npuforge.compile.ir.quantization import ConvParams, EltwiseParams, OutputStage, QGraph, TensorQuant
-from npuforge.compile.xir.builder import ROUND_MODE, Builder, floats, integer, integers, string
+from npuforge.compile.xir.builder import ROUND_MODE, Builder, doubles, floats, integer, integers, string
 from npuforge.compile.xir.model import Attr, Attrs, XTensor
 
 DEVICE = "DPU"
@@ -68,9 +68,9 @@ def quant_attrs(quant: TensorQuant, width: int = 8) -> Attrs:
     """`fix_point` where the scale is one power of two; else our own `npuforge_scale`, `npuforge_zero_point` (per channel), `npuforge_image_mean`."""
     attrs = fixed_attrs(width, quant.fix_point)
     if quant.fix_point is None:
-        attrs |= {"npuforge_scale": floats(quant.scale), "npuforge_zero_point": integers(quant.zero_point)}
+        attrs |= {"npuforge_scale": doubles(quant.scale), "npuforge_zero_point": integers(quant.zero_point)}
         if quant.image_mean is not None:
-            attrs["npuforge_image_mean"] = floats(quant.image_mean)
+            attrs["npuforge_image_mean"] = doubles(quant.image_mean)
     return attrs
 
 

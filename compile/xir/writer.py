@@ -26,8 +26,8 @@ from npuforge.compile.xir.builder import (
     ROUND_MODE,
     RUNNER_LIBRARY,
     Builder,
+    doubles,
     dtype_of,
-    floats,
     integer,
     integers,
     stored_shape,
@@ -379,5 +379,5 @@ def _fix(fix_point: int) -> Attrs:
 
 def _scales(quant: TensorQuant) -> Attrs:
     """Attributes of npuforge::Quantize and Dequantize: real = (q − zero_point[c])·scale[c], or (q + 128 − mean[c])·scale[c]."""
-    attrs = {"scale": floats(quant.scale), "zero_point": integers(quant.zero_point)}
-    return attrs if quant.image_mean is None else attrs | {"mean": floats(quant.image_mean)}
+    attrs = {"scale": doubles(quant.scale), "zero_point": integers(quant.zero_point)}
+    return attrs if quant.image_mean is None else attrs | {"mean": doubles(quant.image_mean)}

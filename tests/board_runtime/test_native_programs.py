@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,15 @@ def test_runner_plug_in(programs: Path, model: Path) -> None:
     library = programs / "libnpuforge-runner-stand-in.so"
     done = subprocess.run([programs / "plugin_exercise", library, model, "0"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_operator_plug_ins(programs: Path, tmp_path: Path) -> None:
+    """What the vendor's CPU task would load per operator type, against stand-ins; every type that the writer gives has a library."""
+    library = Path(shutil.copy(programs / "libnpuforge-ops-stand-in.so", tmp_path))
+    subprocess.run([programs / "op-links-stand-in", library], check=True)
+    done = subprocess.run([programs / "op_exercise", tmp_path], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stdout + done.stderr
+    names = {path.name for path in tmp_path.iterdir()}
+    for name in ("onnx__Softmax", "onnx__Conv", "npuforge__Quantize", "reduction_mean", "cast", "hard-swish"):
+        assert f"libvart_op_imp_{name}.so" in names

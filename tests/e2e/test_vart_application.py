@@ -177,7 +177,7 @@ def test_every_subgraph_on_the_vendors_modules(build: Build, vendor: Path) -> No
     done = subprocess.run([sys.executable, "-c", CHAIN, *files], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     session = Session(build.folder / "model.bin")
-    wanted = dict(zip(build.qgraph.graph.outputs, session.run([np.ascontiguousarray(image)]), strict=True))
+    wanted = session.run([np.ascontiguousarray(image)])
     with np.load(build.folder / "chain.npz") as values:
         np.testing.assert_array_equal(values["first_float"], wanted["first"])
         np.testing.assert_array_equal(values["classes"], wanted["classes"])

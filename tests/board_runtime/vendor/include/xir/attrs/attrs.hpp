@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <typeinfo>
+#include <vector>
 #include <xir/util/data_type.hpp>
 
 namespace xir {
@@ -17,6 +18,12 @@ class Attrs {
     template <typename T>
     const T get_attr(const std::string& key) const {
         return std::any_cast<T>(values_.at(key));
+    }
+    const any& get_attr(const std::string& key) const { return values_.at(key); }
+    std::vector<std::string> get_keys() const {
+        std::vector<std::string> keys;
+        for (const auto& [key, value] : values_) keys.push_back(key);
+        return keys;
     }
     void set_attr(const std::string& key, const any& value) { values_[key] = value; }
 

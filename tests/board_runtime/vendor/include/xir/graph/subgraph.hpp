@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 #include <vector>
-#include <xir/tensor/tensor.hpp>
+#include <xir/op/op.hpp>
 
 namespace xir {
 
@@ -21,8 +21,10 @@ class Subgraph {
     const std::set<const Subgraph*> get_children() const { return children; }
     std::vector<const Tensor*> get_sorted_input_tensors() const { return sorted(inputs); }
     std::vector<const Tensor*> get_sorted_output_tensors() const { return sorted(outputs); }
+    const std::vector<const Op*> topological_sort() const { return ops; }
 
     std::map<std::string, any> attrs;
+    std::vector<const Op*> ops;
     const Subgraph* root = nullptr;
     std::set<const Subgraph*> children;
     std::vector<const Tensor*> inputs, outputs;

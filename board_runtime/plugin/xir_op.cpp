@@ -1,0 +1,340 @@
+// See xir_op.hpp.
+#include "xir_op.hpp"
+
+#include <any>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <xir/attrs/attrs.hpp>
+
+#include "buffers.hpp"
+
+namespace npuforge::plugin {
+
+namespace {
+
+using cpu::Shape;
+using cpu::Tensor;
+using cpu::Type;
+
+// A built-in operator: ours of the same meaning, how its attributes are called there, attributes that XIR implies.
+struct Builtin {
+    const char* op;
+    std::map<std::string, std::string> renamed;
+    json::Object implied;
+    bool vendor_has_it;
+};
+
+const std::map<std::string, Builtin>& builtins() {
+    using json::Value;
+    static const std::map<std::string, Builtin> table = {
+        {"sigmoid", {"Sigmoid", {}, {}, true}},
+        {"tanh", {"Tanh", {}, {}, true}},
+        {"relu", {"Relu", {}, {}, false}},
+        {"relu6", {"Clip", {}, {{"min", Value(0.0)}, {"max", Value(6.0)}}, false}},
+        {"exp", {"Exp", {}, {}, true}},
+        {"neg", {"Neg", {}, {}, false}},
+        {"mish", {"Mish", {}, {}, false}},
+        {"hard-swish", {"HardSwish", {}, {}, false}},
+        {"hard-sigmoid", {"HardSigmoid", {}, {{"alpha", Value(1.0 / 6.0)}, {"beta", Value(0.5)}}, false}},
+        {"leaky-relu", {"LeakyRelu", {{"alpha", "alpha"}}, {}, true}},
+        {"add", {"Add", {}, {}, true}},
+        {"sub", {"Sub", {}, {}, true}},
+        {"mul", {"Mul", {}, {}, true}},
+        {"div", {"Div", {}, {}, true}},
+        {"min", {"Min", {}, {}, true}},
+        {"max", {"Max", {}, {}, true}},
+        {"matmul", {"MatMul", {}, {}, true}},
+        {"concat", {"Concat", {{"axis", "axis"}}, {}, true}},
+        {"softmax", {"Softmax", {{"axis", "axis"}}, {}, true}},
+        {"transpose", {"Transpose", {{"order", "perm"}}, {}, true}},
+        {"reshape", {"Reshape", {{"shape", "shape"}}, {}, true}},
+        {"strided_slice", {"Slice", {{"begin", "starts"}, {"end", "ends"}, {"strides", "steps"}}, {}, true}},
+        {"reduction_sum", {"ReduceSum", {{"axis", "axes"}, {"keep_dims", "keepdims"}}, {}, true}},
+        {"reduction_max", {"ReduceMax", {{"axis", "axes"}, {"keep_dims", "keepdims"}}, {}, true}},
+        {"reduction_mean", {"ReduceMean", {{"axis", "axes"}, {"keep_dims", "keepdims"}}, {}, false}},
+        {"reduction_product", {"ReduceProd", {{"axis", "axes"}, {"keep_dims", "keepdims"}}, {}, false}},
+        {"cast", {"Cast", {}, {}, false}},
+    };
+    return table;
+}
+
+template <typename T>
+bool take(const xir::any& value, json::Value& result) {
+    const T* typed = std::any_cast<T>(&value);
+    if (!typed) return false;
+    if constexpr (std::is_same_v<T, std::string>) {
+        result = json::Value(*typed);
+    } else if constexpr (std::is_floating_point_v<T>) {
+        result = json::Value(static_cast<double>(*typed));
+    } else {
+        result = json::Value(static_cast<std::int64_t>(*typed));
+    }
+    return true;
+}
+
+template <typename T>
+bool take_list(const xir::any& value, json::Value& result) {
+    const std::vector<T>* typed = std::any_cast<std::vector<T>>(&value);
+    if (!typed) return false;
+    json::Array list;
+    for (const T& item : *typed) {
+        json::Value one;
+        take<T>(xir::any(item), one);
+        list.push_back(std::move(one));
+    }
+    result = json::Value(std::move(list));
+    return true;
+}
+
+// The kinds of attributes that our writer gives; false for others.
+bool to_json(const xir::any& value, json::Value& result) {
+    return take<bool>(value, result) || take<std::int32_t>(value, result) || take<std::int64_t>(value, result) ||
+           take<float>(value, result) || take<double>(value, result) || take<std::string>(value, result) ||
+           take_list<std::int32_t>(value, result) || take_list<std::int64_t>(value, result) ||
+           take_list<float>(value, result) || take_list<double>(value, result) || take_list<std::string>(value, result);
+}
+
+json::Value required(const xir::Op& op, const std::string& key) {
+    json::Value value;
+    if (!op.has_attr(key) || !to_json(op.get_attr(key), value)) {
+        throw std::invalid_argument("op " + op.get_name() + " (" + op.get_type() + "): no attribute " + key +
+                                    "; compile the network with npuforge");
+    }
+    return value;
+}
+
+Type type_of(const xir::Op& op) {
+    const Type type = element_type(*op.get_output_tensor());
+    static const std::set<std::string> truth = {
+        "onnx::Equal", "onnx::Greater", "onnx::GreaterOrEqual", "onnx::Less", "onnx::LessOrEqual", "onnx::Not",
+        "onnx::And",   "onnx::Or",      "onnx::IsNaN",          "onnx::IsInf"};
+    return type == Type::kUint8 && truth.count(op.get_type()) ? Type::kBool : type;  // XIR has no bool
+}
+
+Shape shape_of(const xir::Op& op) {
+    Shape shape;
+    const auto dims = op.get_output_tensor()->get_shape();
+    if (dims.size() > static_cast<std::size_t>(cpu::kMaxRank)) {
+        throw std::invalid_argument("op " + op.get_name() + ": more than " + std::to_string(cpu::kMaxRank) +
+                                    " dimensions");
+    }
+    for (const std::int32_t dim : dims) shape.push(dim);
+    return shape;
+}
+
+bool starts_with(const std::string& text, const std::string& start) {
+    return text.compare(0, start.size(), start) == 0;
+}
+
+}  // namespace
+
+std::vector<std::string> XirOp::plug_in_types() {
+    std::vector<std::string> types = {"npuforge::Quantize", "npuforge::Dequantize"};
+    for (const std::string& op : cpu::Registry::instance().names()) {
+        types.push_back(op.find("::") == std::string::npos ? "onnx::" + op : op);
+    }
+    for (const auto& [type, builtin] : builtins()) {
+        if (!builtin.vendor_has_it) types.push_back(type);
+    }
+    return types;
+}
+
+XirOp::XirOp(const xir::Op& op) : name_(op.get_name()) {
+    const std::vector<const xir::Op*> producers = op.get_input_ops("input");
+    producers_.assign(producers.begin(), producers.end());
+    const Shape shape = shape_of(op);
+    output_bytes_ = static_cast<std::size_t>(shape.count()) * cpu::type_bytes(type_of(op));
+    const std::string type = op.get_type();
+    if (type == "npuforge::Quantize" || type == "float2fix") {
+        kind_ = Kind::kQuantise;
+        describe_border(op);
+    } else if (type == "npuforge::Dequantize" || type == "fix2float") {
+        kind_ = Kind::kDequantise;
+        describe_border(op);
+    } else {
+        describe_kernel(op);
+    }
+}
+
+// All dimensions but the last one as one row of pixels.
+void XirOp::describe_border(const xir::Op& op) {
+    const Shape shape = shape_of(op);
+    const auto channels = shape.rank ? shape.dim[shape.rank - 1] : 1;
+    if (producers_.size() != 1 || shape_of(*producers_[0]).count() != shape.count()) {
+        throw std::invalid_argument("op " + name_ + " (" + op.get_type() + "): expected one input of its own size");
+    }
+    border_.h = 1;
+    border_.c = static_cast<int>(channels);
+    border_.w = static_cast<int>(shape.count() / channels);
+    border_.pixel_stride = border_.lane_count = static_cast<std::size_t>(channels);
+    border_.row_stride = border_.pixel_stride * static_cast<std::size_t>(border_.w);
+    for (int c = 0; c < border_.c; ++c) border_.lanes.push_back(c);
+    const std::string where = "op " + name_;
+    if (op.has_attr("fix_point")) {
+        const std::int64_t fix_point = required(op, "fix_point").as_integer(where, -64, 64);
+        border_.scale.assign(border_.lanes.size(), std::ldexp(1.0, -static_cast<int>(fix_point)));
+        border_.zero_point.assign(border_.lanes.size(), 0);
+        return;
+    }
+    border_.scale = required(op, "scale").numbers(where);
+    for (const std::int64_t value : required(op, "zero_point").integers(where)) {
+        border_.zero_point.push_back(static_cast<std::int32_t>(value));
+    }
+    if (op.has_attr("mean")) border_.image_mean = required(op, "mean").numbers(where);
+    for (auto* list : {&border_.scale, &border_.image_mean}) {
+        if (list->size() == 1) list->resize(border_.lanes.size(), list->front());
+    }
+    if (border_.zero_point.size() == 1) border_.zero_point.resize(border_.lanes.size(), border_.zero_point.front());
+    if (border_.scale.size() != border_.lanes.size() || border_.zero_point.size() != border_.lanes.size() ||
+        (border_.is_image() && border_.image_mean.size() != border_.lanes.size())) {
+        throw std::invalid_argument(where + ": expected one scale and zero_point for each of " +
+                                    std::to_string(border_.c) + " channels");
+    }
+}
+
+void XirOp::describe_kernel(const xir::Op& op) {
+    const std::string type = op.get_type();
+    node_.name = name_;
+    node_.op = starts_with(type, "onnx::") ? type.substr(6) : type;
+    json::Object attrs, activation;
+    const auto builtin = builtins().find(type);
+    if (builtin != builtins().end()) {
+        node_.op = builtin->second.op;
+        attrs = builtin->second.implied;
+        for (const auto& [theirs, ours] : builtin->second.renamed) {
+            if (op.has_attr(theirs)) attrs[ours] = required(op, theirs);
+        }
+        if (type == "cast") {
+            static const std::map<std::string, std::int64_t> onnx_types = {
+                {"FLOAT32", 1}, {"UINT8", 2}, {"INT8", 3}, {"INT32", 6}, {"INT64", 7}};
+            const std::string name = required(op, "data_type").as_string("op " + name_);
+            const auto found = onnx_types.find(name);
+            if (found == onnx_types.end()) {
+                throw std::invalid_argument("op " + name_ + ": cast to " + name + " is not supported");
+            }
+            attrs["to"] = json::Value(found->second);
+        }
+    } else {
+        static const std::set<std::string> own = {"shape",        "data_type",       "device",
+                                                  "output_index", "input_positions", "output_count"};
+        const auto list = op.get_attrs();
+        for (const std::string& key : list->get_keys()) {
+            json::Value value;
+            if (own.count(key) || !to_json(op.get_attr(key), value)) continue;
+            if (starts_with(key, "activation")) {
+                activation[key == "activation" ? "kind" : key.substr(11)] = std::move(value);
+            } else {
+                attrs[starts_with(key, "onnx_") ? key.substr(5) : key] = std::move(value);
+            }
+        }
+        const std::string where = "op " + name_;
+        if (op.has_attr("output_index")) {
+            output_index_ = static_cast<std::size_t>(required(op, "output_index").as_integer(where, 0, 63));
+            output_count_ = static_cast<std::size_t>(
+                required(op, "output_count").as_integer(where, static_cast<std::int64_t>(output_index_) + 1, 64));
+        }
+        if (op.has_attr("input_positions")) {
+            for (const std::int64_t position : required(op, "input_positions").integers(where)) {
+                if (position < 0 || position > 63) throw std::invalid_argument(where + ": input_positions: 0 to 63");
+                positions_.push_back(static_cast<int>(position));
+            }
+        }
+    }
+    node_.attrs = json::Value(std::move(attrs));
+    if (activation.count("kind")) node_.activation = json::Value(std::move(activation));
+    if (positions_.empty()) {
+        for (std::size_t i = 0; i < producers_.size(); ++i) positions_.push_back(static_cast<int>(i));
+    }
+    if (positions_.size() != producers_.size()) {
+        throw std::invalid_argument("op " + name_ + ": input_positions: expected one for each of " +
+                                    std::to_string(producers_.size()) + " inputs");
+    }
+    const cpu::Factory* factory = cpu::Registry::instance().find(node_.op);
+    if (!factory) throw std::invalid_argument("op " + name_ + ": operator " + type + " is not known to npuforge");
+
+    std::size_t count = 0;
+    for (const int position : positions_) count = std::max(count, static_cast<std::size_t>(position) + 1);
+    inputs_.resize(count);
+    present_.resize(count, false);
+    constant_.resize(count);
+    node_.inputs.assign(count, "");
+    for (std::size_t i = 0; i < producers_.size(); ++i) {
+        const auto at = static_cast<std::size_t>(positions_[i]);
+        const xir::Op& producer = *producers_[i];
+        Tensor& input = inputs_[at];
+        input.type = type_of(producer);
+        input.shape = shape_of(producer);
+        present_[at] = true;
+        node_.inputs[at] = producer.get_name();
+        if (producer.get_type() != "const" || !producer.has_attr("data")) continue;
+        const xir::any data = producer.get_attr("data");
+        if (const auto* bytes = std::any_cast<std::vector<char>>(&data)) constant_[at] = *bytes;
+        if (constant_[at].size() < input.bytes()) {
+            throw std::invalid_argument("op " + producer.get_name() + ": expected " + std::to_string(input.bytes()) +
+                                        " bytes of data, found " + std::to_string(constant_[at].size()));
+        }
+        input.constant = true;
+        input.data = constant_[at].data();
+    }
+    for (std::size_t i = 0; i < output_count_; ++i) node_.outputs.push_back(name_ + "/" + std::to_string(i));
+    kernel_ = (*factory)(cpu::NodeInfo(node_));
+    activation_ = cpu::FusedActivation(node_);
+    if (kernel_.dynamic) {
+        throw std::invalid_argument("op " + name_ + " (" + type +
+                                    "): its result has no fixed size; run this network with npuforge's own runtime");
+    }
+}
+
+void XirOp::run(const std::vector<const void*>& inputs, void* output) const {
+    if (inputs.size() != producers_.size()) {
+        throw std::invalid_argument("op " + name_ + ": expected " + std::to_string(producers_.size()) +
+                                    " inputs, found " + std::to_string(inputs.size()));
+    }
+    if (kind_ == Kind::kQuantise) {
+        quantise(border_, name_, static_cast<const float*>(inputs[0]), MapStrides::nhwc(border_),
+                 static_cast<std::uint8_t*>(output));
+        return;
+    }
+    if (kind_ == Kind::kDequantise) {
+        dequantise(border_, static_cast<const std::uint8_t*>(inputs[0]), static_cast<float*>(output),
+                   MapStrides::nhwc(border_));
+        return;
+    }
+    std::vector<Tensor> given = inputs_;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        given[static_cast<std::size_t>(positions_[i])].data = const_cast<void*>(inputs[i]);  // kernels only read it
+    }
+    std::vector<const Tensor*> sources(given.size(), nullptr);
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        if (present_[i]) sources[i] = &given[i];
+    }
+    std::vector<Tensor> results(output_count_);
+    std::vector<Tensor*> targets;
+    for (Tensor& result : results) targets.push_back(&result);
+    cpu::Args args{sources.data(), sources.size(), targets.data(), targets.size(), nullptr};
+    kernel_.shape(args);
+    if (results[output_index_].bytes() != output_bytes_) {
+        throw std::invalid_argument("op " + name_ + ": the result has " +
+                                    std::to_string(results[output_index_].bytes()) + " bytes, its tensor has " +
+                                    std::to_string(output_bytes_) + "; compile the network again");
+    }
+    std::vector<std::unique_ptr<char[]>> others(output_count_);
+    for (std::size_t i = 0; i < output_count_; ++i) {
+        if (i != output_index_) others[i] = std::make_unique<char[]>(std::max<std::size_t>(results[i].bytes(), 1));
+        results[i].data = i == output_index_ ? output : others[i].get();
+    }
+    if (kernel_.alias) {
+        std::memcpy(output, inputs[0], output_bytes_);
+    } else {
+        const std::size_t needed = kernel_.scratch ? kernel_.scratch(args) : 0;
+        const auto scratch = std::make_unique<std::max_align_t[]>(needed / sizeof(std::max_align_t) + 1);
+        args.scratch = reinterpret_cast<std::uint8_t*>(scratch.get());
+        kernel_.run(args);
+    }
+    if (!activation_.empty()) activation_.apply(results[0]);
+}
+
+}  // namespace npuforge::plugin

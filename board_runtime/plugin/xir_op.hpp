@@ -1,0 +1,54 @@
+// One operator of an .xmodel's CPU subgraph, computed by our CPU operators. Owns the translation of XIR operators and
+// attributes to them; the arithmetic is hw_kernels/ops/*/cpu.hpp and border.hpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+#include <xir/op/op.hpp>
+
+#include "npuforge/border.hpp"
+#include "npuforge/cpu.hpp"
+
+namespace npuforge::plugin {
+
+/// Custom operators (`onnx::<Type>`, `<domain>::<Type>`, `npuforge::Quantize`, `npuforge::Dequantize`) and the built-in
+/// ones that our writer uses. `run` may be called by several threads.
+class XirOp {
+  public:
+    /// Throws std::exception that names the operator where it is unknown or lacks an attribute.
+    explicit XirOp(const xir::Op& op);
+    XirOp(const XirOp&) = delete;
+    XirOp& operator=(const XirOp&) = delete;
+
+    /// `inputs`: the producers' contiguous data in the order of the arguments; `output`: room for the op's tensor.
+    void run(const std::vector<const void*>& inputs, void* output) const;
+    /// The producers, in the order of `run`.
+    const std::vector<const xir::Op*>& producers() const { return producers_; }
+
+    /// XIR operator types that `vart_op_imp` libraries are made for: all custom ones, and the built-in ones that the
+    /// vendor has no implementation of.
+    static std::vector<std::string> plug_in_types();
+
+  private:
+    enum class Kind { kKernel, kQuantise, kDequantise };
+    void describe_border(const xir::Op& op);
+    void describe_kernel(const xir::Op& op);
+
+    Kind kind_ = Kind::kKernel;
+    std::string name_;
+    std::vector<const xir::Op*> producers_;
+    NpuTensor border_;  ///< quantise, dequantise: what the bytes mean
+    std::size_t output_bytes_ = 0;
+
+    CpuNode node_;
+    cpu::Kernel kernel_;
+    cpu::FusedActivation activation_;
+    std::vector<int> positions_;               ///< of the producers among the node's inputs
+    std::vector<cpu::Tensor> inputs_;          ///< by position; `data` of constants only
+    std::vector<std::vector<char>> constant_;  ///< what they point to
+    std::vector<bool> present_;
+    std::size_t output_index_ = 0, output_count_ = 1;
+};
+
+}  // namespace npuforge::plugin

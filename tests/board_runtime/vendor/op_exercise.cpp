@@ -1,0 +1,188 @@
+// Opens libvart_op_imp_<type>.so by the names the vendor's CPU task uses and checks what the operators compute against
+// values worked out by hand. Usage: op_exercise <folder with the links>; prints "ok" or the first difference. Built
+// with the stand-ins.
+#include <dlfcn.h>
+#include <vart/op_imp.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+#include <xir/op/op.hpp>
+
+namespace {
+
+using Dims = std::vector<std::int32_t>;
+std::string folder;
+
+void require(bool condition, const std::string& what) {
+    if (condition) return;
+    std::printf("failed: %s\n", what.c_str());
+    std::exit(1);
+}
+
+template <typename T>
+xir::DataType data_type() {
+    if (std::is_same_v<T, float>) return {xir::DataType::FLOAT, 32};
+    return {sizeof(T) == 1 ? xir::DataType::XINT : xir::DataType::INT, static_cast<std::int32_t>(8 * sizeof(T))};
+}
+
+class Memory : public vart::TensorBuffer {
+  public:
+    Memory(const xir::Tensor* tensor, void* address, std::size_t bytes)
+        : TensorBuffer(tensor), address_(address), bytes_(bytes) {}
+    std::pair<std::uint64_t, std::size_t> data(const std::vector<std::int32_t> = {}) override {
+        return {reinterpret_cast<std::uint64_t>(address_), bytes_};
+    }
+
+  private:
+    void* address_;
+    std::size_t bytes_;
+};
+
+template <typename T>
+xir::Op source(const std::string& name, const Dims& dims, const std::string& type = "data") {
+    return xir::Op(type, xir::Tensor(name, dims, data_type<T>()));
+}
+
+vart_op_imp_t implementation(std::string type) {
+    for (char& letter : type)
+        if (letter == ':') letter = '_';
+    const std::string path = folder + "/libvart_op_imp_" + type + ".so";
+    void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+    require(library != nullptr, "cannot open " + path);
+    using Init = vart_op_imp_t (*)(const xir_op_t);
+    const auto init = reinterpret_cast<Init>(dlsym(library, "vart_init_op_imp"));
+    require(init != nullptr, path + ": no vart_init_op_imp");
+    return init(nullptr);
+}
+
+// Runs `op` twice on the inputs; the results must be the same.
+template <typename Out, typename... In>
+std::vector<Out> compute(xir::Op& op, std::size_t count, std::vector<In>... values) {
+    const vart_op_imp_t functions = implementation(op.get_type());
+    void* self = functions.init(&op, nullptr);
+    std::vector<std::unique_ptr<Memory>> buffers;
+    const auto producers = op.get_input_ops("input");
+    std::vector<std::pair<void*, std::size_t>> places = {{values.data(), values.size() * sizeof(In)}...};
+    require(producers.size() == places.size(), op.get_type() + ": inputs");
+    std::vector<void*> pointers;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        buffers.push_back(
+            std::make_unique<Memory>(producers[i]->get_output_tensor(), places[i].first, places[i].second));
+        pointers.push_back(static_cast<vart::TensorBuffer*>(buffers.back().get()));
+    }
+    vart_op_imp_input_t input = {"input", pointers.size(), pointers.data()};
+    std::vector<Out> first(count), second(count);
+    for (std::vector<Out>* result : {&first, &second}) {
+        Memory output(op.get_output_tensor(), result->data(), count * sizeof(Out));
+        require(functions.calculate(self, &input, 1, static_cast<vart::TensorBuffer*>(&output)) == 0, op.get_type());
+    }
+    require(std::memcmp(first.data(), second.data(), count * sizeof(Out)) == 0, op.get_type() + " twice");
+    functions.cleanup(self);
+    return first;
+}
+
+template <typename T>
+void expect(const std::vector<T>& found, const std::vector<T>& wanted, const std::string& what) {
+    require(found.size() == wanted.size(), what + ": size");
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        const double difference = std::fabs(static_cast<double>(found[i]) - static_cast<double>(wanted[i]));
+        require(difference <= 1e-6 * (1 + std::fabs(static_cast<double>(wanted[i]))),
+                what + ": element " + std::to_string(i) + " is " + std::to_string(found[i]));
+    }
+}
+
+void refused(xir::Op& op, const std::string& part) {
+    const vart_op_imp_t functions = implementation(op.get_type());
+    try {
+        functions.cleanup(functions.init(&op, nullptr));
+    } catch (const std::exception& error) {
+        require(std::string(error.what()).find(part) != std::string::npos, std::string("message: ") + error.what());
+        return;
+    }
+    require(false, op.get_type() + ": expected a refusal that names " + part);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    require(argc == 2, "usage: op_exercise FOLDER");
+    folder = argv[1];
+    const Dims map = {1, 1, 2, 2};
+
+    {  // per channel: (q - zero) * scale
+        xir::Op q = source<std::int8_t>("q", map);
+        xir::Op op("npuforge::Dequantize", xir::Tensor("r", map, data_type<float>()));
+        op.inputs["input"] = {&q};
+        refused(op, "no attribute scale");
+        op.attrs.set_attr("scale", std::vector<float>{0.5F, 0.25F});
+        op.attrs.set_attr("zero_point", std::vector<std::int32_t>{1, -2});
+        expect(compute<float>(op, 4, std::vector<std::int8_t>{3, 2, -127, 127}), {1.0F, 1.0F, -64.0F, 32.25F}, "r");
+    }
+    {  // floor(x / scale + 1/2) + zero, kept within int8
+        xir::Op x = source<float>("x", map);
+        xir::Op op("npuforge::Quantize", xir::Tensor("q", map, data_type<std::int8_t>()));
+        op.inputs["input"] = {&x};
+        op.attrs.set_attr("scale", std::vector<float>{0.5F, 0.25F});
+        op.attrs.set_attr("zero_point", std::vector<std::int32_t>{1, -2});
+        expect(compute<std::int8_t>(op, 4, std::vector<float>{1.25F, -0.125F, 1000.0F, -1000.0F}), {4, -2, 127, -128},
+               "q");
+    }
+    {  // two outputs, the second one asked for; k is a constant of the graph
+        xir::Op x = source<float>("x", {1, 4}), k = source<std::int64_t>("k", {1}, "const");
+        k.attrs.set_attr("data", std::vector<char>{2, 0, 0, 0, 0, 0, 0, 0});
+        xir::Op op("onnx::TopK", xir::Tensor("index", {1, 2}, data_type<std::int64_t>()));
+        op.inputs["input"] = {&x, &k};
+        op.attrs.set_attr("axis", std::int32_t{1});
+        op.attrs.set_attr("output_index", std::int32_t{1});
+        refused(op, "no attribute output_count");
+        op.attrs.set_attr("output_count", std::int32_t{2});
+        expect(compute<std::int64_t>(op, 2, std::vector<float>{3, 9, -1, 7}, std::vector<std::int64_t>{2}), {1, 3},
+               "index");
+    }
+    {  // an omitted input (min) and a fused activation behind it
+        xir::Op x = source<float>("x", {1, 4}), high = source<float>("high", {1}, "const");
+        high.attrs.set_attr("data", std::vector<char>{0, 0, 0, 64});  // 2.0
+        xir::Op op("onnx::Clip", xir::Tensor("y", {1, 4}, data_type<float>()));
+        op.inputs["input"] = {&x, &high};
+        op.attrs.set_attr("input_positions", std::vector<std::int32_t>{0, 2});
+        op.attrs.set_attr("activation", std::string("LeakyRelu"));
+        op.attrs.set_attr("activation_alpha", 0.5F);
+        expect(compute<float>(op, 4, std::vector<float>{-4, 0, 1, 5}, std::vector<float>{2}), {-2, 0, 1, 2}, "y");
+    }
+    {  // built-in operators that the vendor has no implementation of
+        xir::Op x = source<float>("x", {2, 3});
+        xir::Op mean("reduction_mean", xir::Tensor("m", {2, 1}, data_type<float>()));
+        mean.inputs["input"] = {&x};
+        mean.attrs.set_attr("axis", std::vector<std::int32_t>{1});
+        mean.attrs.set_attr("keep_dims", true);
+        expect(compute<float>(mean, 2, std::vector<float>{1, 2, 6, -1, 0, 4}), {3, 1}, "mean");
+        xir::Op six("relu6", xir::Tensor("s", {2, 3}, data_type<float>()));
+        six.inputs["input"] = {&x};
+        expect(compute<float>(six, 6, std::vector<float>{1, 2, 7, -1, 0, 6}), {1, 2, 6, 0, 0, 6}, "relu6");
+        xir::Op cast("cast", xir::Tensor("c", {2, 3}, data_type<std::int32_t>()));
+        cast.inputs["input"] = {&x};
+        cast.attrs.set_attr("data_type", std::string("INT32"));
+        expect(compute<std::int32_t>(cast, 6, std::vector<float>{1.9F, 2, 7, -1.9F, 0, 6}), {1, 2, 7, -1, 0, 6},
+               "cast");
+        cast.attrs.set_attr("data_type", std::string("FLOAT16"));
+        refused(cast, "cast to FLOAT16 is not supported");
+        xir::Op wrong("relu6", xir::Tensor("w", {2, 2}, data_type<float>()));
+        wrong.inputs["input"] = {&x};
+        const vart_op_imp_t functions = implementation("relu6");
+        void* self = functions.init(&wrong, nullptr);
+        std::vector<float> values(6), results(4);
+        Memory input(x.get_output_tensor(), values.data(), 24), output(wrong.get_output_tensor(), results.data(), 16);
+        void* pointer = static_cast<vart::TensorBuffer*>(&input);
+        vart_op_imp_input_t argument = {"input", 1, &pointer};
+        require(functions.calculate(self, &argument, 1, static_cast<vart::TensorBuffer*>(&output)) != 0,
+                "a result of another size was accepted");
+        functions.cleanup(self);
+    }
+    std::printf("ok\n");
+    return 0;
+}
