@@ -56,6 +56,7 @@ const std::map<std::string, Builtin>& builtins() {
         {"reduction_max", {"ReduceMax", {{"axis", "axes"}, {"keep_dims", "keepdims"}}, {}, true}},
         {"reduction_mean", {"ReduceMean", {{"axis", "axes"}, {"keep_dims", "keepdims"}}, {}, false}},
         {"reduction_product", {"ReduceProd", {{"axis", "axes"}, {"keep_dims", "keepdims"}}, {}, false}},
+        {"identity", {"Identity", {}, {}, false}},
         {"cast", {"Cast", {}, {}, false}},
     };
     return table;

@@ -111,6 +111,11 @@ class Builder:
         leaf.append(name)
         return name
 
+    def rename_tensor(self, op: XOp, name: str) -> None:
+        """Another name for an op's output; the old one is free again."""
+        self._tensors.remove(op.tensor.name)
+        op.tensor.name = self._unique(name, self._tensors)
+
     def constant(
         self,
         name: str,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +162,21 @@ class _Writer:
             if border is None:
                 raise VerifyError(f"writing the .xmodel: nothing gives the network output {name!r}")
             written = [op for child, op in border.plain.items() if child == self._writer_of(name)]
-            returned.append(written[0] if written else self._float(name, index, leaf))
+            returned.append(self._leaving(written[0]) if written else self._float(name, index, leaf))
         if leaf:
             self._cpu_child("subgraph_outputs", leaf)
         return returned
+
+    def _leaving(self, name: str) -> str:
+        """The op that gives a network output: XIR takes a tensor that its own subgraph reads for an inner one, so that an `identity` must lead it out."""
+        leaf = next(leaf for child in self.children for leaf in child.leaves() if name in leaf.ops)
+        op = next(op for op in self.builder.ops if op.name == name)
+        readers = [other.name for other in self.builder.ops if name in other.inputs()]
+        if not readers or any(reader not in leaf.ops for reader in readers) or leaf.get("device") != CPU:
+            return name
+        outside = replace(op.tensor)
+        self.builder.rename_tensor(op, f"{op.tensor.name}_inner")
+        return self.builder.op(f"{name}_output", "identity", outside, {"input": [name]}, {}, CPU, leaf.ops)
 
     def _writer_of(self, name: str) -> int:
         """The CPU partition that computes `name`, −2 if none does."""

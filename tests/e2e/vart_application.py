@@ -54,7 +54,7 @@ def worker(number, runners, lock, images, step, results):
             status = runner.wait(job)
             if status != 0:
                 raise RuntimeError(f"image {index}: status {status}")
-            results[index] = {t.name: array for t, array in zip(runner.get_output_tensors(), outputs)}
+            results[index] = {t.name: array for t, array in zip(runner.get_output_tensors(), outputs, strict=True)}
         del mine[:2]
 
 
