@@ -17,6 +17,7 @@ from npuforge.compile.ir.errors import QuantisationError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps import compose
 from npuforge.compile.steps.activations import collect_activations
+from npuforge.compile.steps.layout import hoist_input_transpose, sink_transposes
 from npuforge.compile.steps.linear import lift_linear
 from npuforge.compile.steps.moves import full_pads
 from npuforge.compile.steps.one_dimension import lift_one_dimension
@@ -36,7 +37,10 @@ def fold(graph: Graph) -> Graph:
     editor = Editor(graph)
     editor.prune()
     lift_one_dimension(editor)
+    hoist_input_transpose(editor)
     _drop_input_transpose(editor)
+    _repeat(editor, TIDY)
+    sink_transposes(editor)
     _repeat(editor, TIDY)
     lift_linear(editor)
     _repeat(editor, (_vector_into_previous,))

@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.steps.control_flow import write_out
 from npuforge.compile.steps.dequantise import take_pairs
 from npuforge.compile.steps.infer import propagate
 from npuforge.compile.steps.onnx_file import check_model, read_model
@@ -74,7 +75,7 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     model = prepare_model(source, shapes)
     simplified, trouble = _simplify(model)
     name = Path(source).stem if not isinstance(source, onnx.ModelProto) else (source.graph.name or "model")
-    graph = _to_graph(simplified, name)
+    graph = _to_graph(write_out(simplified), name)
     graph.metadata = {p.key: p.value for p in model.metadata_props}
     trouble += expand_quantised(graph)
     upgrade(graph)
