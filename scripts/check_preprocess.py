@@ -22,7 +22,9 @@ from npuforge.scripts.datasets import Dataset
 
 COUNTED_SCORE = 0.2  # detections below it say little; a head's own threshold counts where it is lower
 MATCH_IOU = 0.5
-LEAST_AGREEMENT = 0.5  # share of the score that has a partner; below it detections are noise
+LEAST_AGREEMENT = (
+    0.5  # share of the score that the mirror image confirms; below it detections are noise and count nothing
+)
 CLEAR_GAIN = 1.1  # better by this factor in at least 95 of 100 draws of the images
 DRAWS = 1000
 ROUNDS = 3
@@ -167,8 +169,9 @@ class Judge:
             shares.append((matched, total))
             count += len(found)
         sums = np.array(shares).sum(axis=0)
-        setting.evidence = np.array(evidence)
         setting.agreement = float(sums[0] / sums[1]) if sums[1] else 0.0
+        noise = self._truth is None and setting.agreement < LEAST_AGREEMENT
+        setting.evidence = np.zeros(len(evidence)) if noise else np.array(evidence)
         setting.detections = count / len(self._images)
         return setting
 
@@ -193,7 +196,7 @@ def check_preprocess(
             setting = judge(changed + label, other)
             setting.gain = clear_gain(setting.evidence, best.evidence)
             tried.setdefault(setting.changes, setting)
-            if setting.agreement >= LEAST_AGREEMENT and setting.gain > CLEAR_GAIN:
+            if setting.gain > CLEAR_GAIN:
                 candidates.append(setting)
         progress("check preprocessing", number, ROUNDS)
         if not candidates:

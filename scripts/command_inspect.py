@@ -10,8 +10,11 @@ import typer
 from npuforge.compile import pipeline
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.steps.partition import Row, explain
+from npuforge.compile.steps.remedies import remedy
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import print_json
+from npuforge.scripts.common import check_target, print_json
+from npuforge.scripts.placement_page import totals as device_totals
+from npuforge.scripts.placement_page import write_placement
 
 NAMES_SHOWN = 3  # node names of a reason
 
@@ -86,13 +89,27 @@ def register(app: typer.Typer) -> None:
         verbose: Annotated[
             bool, typer.Option("--verbose", "-v", help="List every node, and every node of a reason")
         ] = False,
+        picture: Annotated[
+            Path | None,
+            typer.Option(
+                "--graph", help="Write the graph coloured by device here: .html (with reasons and remedies) or .svg"
+            ),
+        ] = None,
         json: m.Json = False,
     ) -> None:
         """Show what runs where and why. Example: npuforge inspect net.onnx --arch nf-b4096"""
+        if picture is not None:
+            check_target(picture, "--graph")
         graph = pipeline.inspect(m.Choices(model, arch=arch, shape=shape, dump_steps=dump_steps).check(Path()))
         rows = explain(graph)
         totals = summary(graph, rows)
+        if picture is not None:
+            write_placement(graph, picture)
         if json:
-            print_json(totals | {"nodes": [r.to_json() for r in rows]})
+            advice = {n.name: remedy(n, graph) for n in graph.nodes}
+            print_json(
+                totals
+                | {"devices": device_totals(rows), "nodes": [r.to_json() | {"remedy": advice[r.node]} for r in rows]}
+            )
             return
         print("\n".join(summary_lines(totals) + reason_lines(rows, verbose) + (node_lines(rows) if verbose else [])))

@@ -104,9 +104,7 @@ def partition(graph: Graph, calibrated: bool = True) -> Graph:
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
             _check_cpu(node, editor)
-    levels = _fewest_levels(editor)
-    if _leave_tail_to_cpu(editor, levels):
-        levels = _fewest_levels(editor)
+    levels = _leave_small_regions_to_cpu(editor, _fewest_levels(editor))
     order = sorted(editor.ordered(), key=lambda n: levels[id(n)])  # stable: topological within a level
     graph.nodes = order
     graph.partitions = []
@@ -163,23 +161,63 @@ def _fewest_levels(editor: Editor) -> dict[int, int]:
     return min((_levels(editor, first) for first in (NPU, CPU)), key=lambda found: len(set(found.values())))
 
 
-def _leave_tail_to_cpu(editor: Editor, levels: dict[int, int]) -> bool:
-    """Small NPU partitions behind the largest one (a head's decode written as a convolution) go to the CPU; True if any did."""
+def _leave_small_regions_to_cpu(editor: Editor, levels: dict[int, int]) -> dict[int, int]:
+    """NPU regions of under 1 % of the work that are not worth an entry go to the CPU; returns the levels that remain.
+
+    Behind the largest region (a head's decode written as a convolution) always; elsewhere where fewer partitions remain and the CPU takes less time for
+    the region than entering and leaving the NPU does. Every move removes an NPU region for good, so that nothing moves back and forth.
+    """
     graph = editor.graph
-    groups: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        if node.device == NPU:
-            groups.setdefault(levels[id(node)], []).append(node)
-    work = {level: sum(macs(n, graph) for n in nodes) for level, nodes in groups.items()}
-    largest = max(work, key=lambda level: work[level], default=0)
-    moved = False
-    for level, nodes in groups.items():
-        small = work[level] < SMALL_SHARE * sum(work.values())
-        if level > largest and small and all(n.op in cpu_operators() for n in nodes):
-            for node in nodes:
-                node.device, node.reason = CPU, _message(is_worth_the_npu, node)
-            moved = True
-    return moved
+    total = sum(macs(n, graph) for n in graph.nodes)
+    kept: set[int] = set()  # first nodes of regions that stay
+    while True:
+        groups: dict[int, list[Node]] = {}
+        for node in editor.ordered():
+            if node.device == NPU:
+                groups.setdefault(levels[id(node)], []).append(node)
+        work = {level: sum(macs(n, graph) for n in nodes) for level, nodes in groups.items()}
+        largest = max(work, key=lambda level: work[level], default=0)
+        small = [
+            level
+            for level, nodes in groups.items()
+            if level != largest
+            and work[level] < SMALL_SHARE * total
+            and id(nodes[0]) not in kept
+            and all(n.op in cpu_operators() for n in nodes)
+        ]
+        if not small:
+            return levels
+        level = min(small, key=lambda candidate: work[candidate])
+        nodes = groups[level]
+        for node in nodes:
+            node.device, node.reason = CPU, _message(is_worth_the_npu, node)
+        after = _fewest_levels(editor)
+        fewer = len(set(after.values())) < len(set(levels.values()))
+        if level > largest or (fewer and _cpu_seconds(nodes, graph) < _entry_seconds(nodes, editor)):
+            levels = after
+            continue
+        for node in nodes:
+            node.device, node.reason = NPU, ""
+        kept.add(id(nodes[0]))
+
+
+# Of an embedded processor, in order of magnitude: what decides about regions of under 1 % of the work.
+CPU_MACS_PER_SECOND = 1e9
+CPU_BYTES_PER_SECOND = 1e9
+ENTRY_SECONDS = 1e-4  # start, wait and cache maintenance of one run on the NPU
+
+
+def _cpu_seconds(nodes: list[Node], graph: Graph) -> float:
+    """Time of a region on the CPU: multiply-accumulates, and float32 read and written."""
+    return sum(macs(n, graph) / CPU_MACS_PER_SECOND + traffic(n, graph) / CPU_BYTES_PER_SECOND for n in nodes)
+
+
+def _entry_seconds(nodes: list[Node], editor: Editor) -> float:
+    """Time that a region on the NPU costs around it: one entry, and its border tensors turned from and to float (1 + 4 bytes a value)."""
+    border = _border(editor, nodes)
+    tensors = editor.graph.tensors
+    values = sum(math.prod(max(d, 1) for d in tensors[t].shape) for t in (*border.inputs, *border.outputs))
+    return ENTRY_SECONDS + 5 * values / CPU_BYTES_PER_SECOND
 
 
 def _levels(editor: Editor, first: str) -> dict[int, int]:
@@ -221,6 +259,7 @@ class Row:
     output_shape: tuple[int, ...]
     partition: int
     sources: list[str]
+    bytes: int  # read and written: activations (int8 on the NPU, float32 on the CPU) and constants
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary."""
@@ -241,9 +280,16 @@ def explain(graph: Graph) -> list[Row]:
             graph.tensors[next(t for t in n.outputs if t)].shape,
             number.get(n.name, -1),
             list(n.sources),
+            traffic(n, graph),
         )
         for n in graph.nodes
     ]
+
+
+def traffic(node: Node, graph: Graph) -> int:
+    """Bytes that a node reads and writes on its device: one per value on the NPU, four on the CPU; extents only a run knows count as 1."""
+    names = [t for t in (*node.inputs, *node.outputs) if t and t in graph.tensors]
+    return sum(math.prod(max(d, 1) for d in graph.tensors[t].shape) for t in names) * (1 if node.device == NPU else 4)
 
 
 def macs(node: Node, graph: Graph) -> int:

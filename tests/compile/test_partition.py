@@ -9,6 +9,7 @@ from npuforge.compile.ir.errors import UnsupportedError, VerifyError
 from npuforge.compile.ir.graph import Activation, TensorInfo
 from npuforge.compile.steps import partition as step
 from npuforge.compile.steps.partition import explain, partition
+from npuforge.compile.steps.remedies import remedy
 from npuforge.compile.steps.verify import verify
 
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -87,6 +88,62 @@ def test_decode_written_as_a_convolution_stays_behind_the_head(build, weights, p
     graph = placed(build(nodes, shape=(1, 16, 16, 16), constants=constants))
     assert [p.device for p in graph.partitions] == ["NPU", "CPU"]
     assert graph.partitions[0].nodes == ["conv", "head"] and "under 1 %" in graph.node("dfl").reason
+
+
+def _split_in_front(middle, weights):
+    """Elu, `middle`, Elu, and then the network proper: what lies between the two Elus is an island."""
+    nodes = [("Elu", ["x"], ["e"], {}, "elu"), *middle, ("Elu", ["m"], ["f"], {}, "elu2")]
+    nodes += [
+        (("Conv"), ["f" if i == 0 else f"c{i}", "v" if i == 0 else "w"], [f"c{i + 1}"], CONV, f"c{i}") for i in range(8)
+    ]
+    nodes.append(("Conv", ["c8", "w"], ["y"], CONV, "last"))
+    return nodes, {"v": weights(64, 4, 3, 3), "w": weights(64, 64, 3, 3), "small": weights(4, 4, 1, 1)}
+
+
+def test_a_small_island_between_cpu_nodes_is_not_worth_an_entry(build, weights, placed):
+    """Without the rule: CPU, NPU (one Relu), CPU, NPU."""
+    nodes, constants = _split_in_front([("Relu", ["e"], ["m"], {}, "island")], weights)
+    graph = placed(build(nodes, constants=constants))
+    assert [d for d, _ in devices(graph)] == ["CPU", "NPU"]
+    assert graph.node("island").device == "CPU"
+    assert "under 1 % of the network's multiply-accumulates" in graph.node("island").reason
+
+
+def test_a_small_convolution_stays_where_the_cpu_would_be_slower(build, weights, placed, monkeypatch):
+    middle = [("Conv", ["e", "small"], ["m"], {"kernel_shape": [1, 1]}, "island")]
+    nodes, constants = _split_in_front(middle, weights)
+    assert placed(build(nodes, constants=constants)).node("island").device == "CPU"
+    monkeypatch.setattr(step, "CPU_MACS_PER_SECOND", 1e6)  # 1024 MACs: about 1 ms, an entry costs 0.1 ms
+    graph = placed(build(nodes, constants=constants))
+    assert [d for d, _ in devices(graph)] == ["CPU", "NPU", "CPU", "NPU"]
+    assert graph.node("island").device == "NPU" and graph.node("island").reason == ""
+
+
+def test_the_decision_does_not_change_when_it_is_made_again(build, weights, placed):
+    nodes, constants = _split_in_front([("Relu", ["e"], ["m"], {}, "island")], weights)
+    graph = placed(build(nodes, constants=constants))
+    first = [(n.name, n.device) for n in graph.nodes]
+    assert [(n.name, n.device) for n in partition(graph).nodes] == first
+
+
+def test_every_cpu_node_says_what_to_change(build, weights, placed):
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        ("Softmax", ["t"], ["e"], {"axis": 1}, "softmax"),
+        ("Conv", ["e", "w"], ["z"], CONV, "second"),
+        ("Sigmoid", ["z"], ["y"], {}, "sigmoid"),
+    ]
+    graph = placed(build(nodes, constants={"w": weights(4, 4, 3, 3)}))
+    advice = {n.name: remedy(n, graph) for n in graph.nodes}
+    assert advice["first"] == "" and "Sigmoid gate" in advice["softmax"]
+    assert "kept in float on purpose" in advice["sigmoid"]
+
+
+def test_bytes_are_int8_on_the_npu_and_float_on_the_cpu(build, weights, placed):
+    nodes = [("Conv", ["x", "w"], ["t"], CONV, "conv"), ("Sigmoid", ["t"], ["y"], {}, "sigmoid")]
+    conv, sigmoid = explain(placed(build(nodes, constants={"w": weights(6, 4, 3, 3)})))
+    assert conv.bytes == 4 * 64 + 6 * 64 + 6 * 4 * 9 + 6  # image, map, weights, bias
+    assert sigmoid.bytes == 4 * 2 * 6 * 64
 
 
 def test_operator_that_nothing_has(build, weights, compiled):
