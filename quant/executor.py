@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import QGraph, TensorQuant
 from npuforge.hw_kernels import operator
@@ -29,13 +29,19 @@ RunNodes = Callable[
 
 def quantise(x: np.ndarray, quant: TensorQuant) -> np.ndarray:
     """Float N, C, H, W to int8 N, H, W, C: clamp(round_half_up(x/s + z)), or to bf16 bits. For an image tensor x is the preprocessed value of
-    whole pixels."""
+    whole pixels. Infinities become the ends of int8; NaN is a QuantisationError there, bf16 keeps both.
+    """
     if quant.dtype == "bf16":
         return from_float32(np.ascontiguousarray(np.moveaxis(np.asarray(x, np.float32), 1, -1)))
     channels_last = np.moveaxis(np.asarray(x, np.float64), 1, -1)
-    if quant.image_mean is not None:
-        return sat8(round_half_up(channels_last / quant.scale + quant.image_mean - 128.0))
-    return sat8(round_half_up(channels_last / quant.scale) + quant.zero_point)
+    if np.isnan(channels_last).any():
+        raise QuantisationError(
+            "a tensor contains NaN, which has no int8 value; look for the layer that makes it in the float network"
+        )
+    with np.errstate(invalid="ignore"):  # the fraction of an infinity
+        if quant.image_mean is not None:
+            return sat8(round_half_up(channels_last / quant.scale + quant.image_mean - 128.0))
+        return sat8(round_half_up(channels_last / quant.scale) + quant.zero_point)
 
 
 def dequantise(q: np.ndarray, quant: TensorQuant) -> np.ndarray:

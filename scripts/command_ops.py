@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from npuforge.hw_kernels.operator import registry
-from npuforge.scripts import operator_levels
+from npuforge.scripts import curve_errors, operator_levels
 from npuforge.scripts.common import print_json
 
 OPS_FOLDER = Path(__file__).resolve().parent.parent / "hw_kernels" / "ops"
@@ -75,9 +75,14 @@ def register(app: typer.Typer) -> None:
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
         as_markdown: Annotated[bool, typer.Option("--markdown", help="The page docs/supported-operators.md")] = False,
         levels: Annotated[bool, typer.Option("--levels", help="The page docs/operators.md: operator x level")] = False,
+        errors: Annotated[
+            Path | None, typer.Option("--curve-errors", help="Write curve-errors.md and .svg into this folder")
+        ] = None,
     ) -> None:
         """List the operators, their devices and constraints. Example: npuforge ops"""
-        if levels:
+        if errors is not None:
+            curve_errors.write(errors)
+        elif levels:
             print(operator_levels.page(), end="")
         elif as_markdown:
             print(markdown(), end="")

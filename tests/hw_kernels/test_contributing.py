@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contract import check_gradient
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.hw_kernels import operator
@@ -31,6 +32,8 @@ def test_python_part_registers_and_computes(monkeypatch: pytest.MonkeyPatch) -> 
     x = np.array([[[[-1.5, 0.0, 3.0]]]])
     np.testing.assert_array_equal(op.reference(node, [x])[0], [[[[2.25, 0.0, 9.0]]]])
     assert op.infer(node, [(1, 3, 4, 5)]) == [(1, 3, 4, 5)]
+    np.testing.assert_array_equal(op.gradient(node, [x], [np.full_like(x, 10.0)])[0], 20 * x)
+    assert check_gradient(op, node, [x]) == 1
     graph = Graph("g", [node], {}, {}, ["x"], ["y"])
     assert op.failed_constraint(node, graph) == "Square has no NPU program yet: it runs on the CPU partition"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from npuforge.hw_kernels import levels, operator
-from npuforge.scripts import operator_levels
+from npuforge.scripts import curve_errors, operator_levels
 from npuforge.scripts.command_ops import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,3 +31,19 @@ def test_a_tick_on_the_page_needs_a_declared_level() -> None:
     notes = operator_levels.Notes()
     ticks = [level for level in levels.LEVELS if operator_levels.cell(Bare(), level, notes).startswith("✓")]
     assert ticks == ["torch"]
+
+
+def test_curve_errors_page_is_current() -> None:
+    page = (ROOT / "docs" / "curve-errors.md").read_text(encoding="utf-8")
+    assert page == curve_errors.page(), "run: npuforge ops --curve-errors docs"
+
+
+def test_table_errors_are_bounded_by_their_theory() -> None:
+    """Linear interpolation in steps of 1/16 errs by at most f''/8/256, the entries and the result by half a unit of 2^-F each, tails by f(8)'s rest."""
+    largest_curvature = {"Silu": 0.5, "Gelu": 0.8, "CustomGELU": 0.8, "Mish": 0.64, "Sigmoid": 0.1, "Tanh": 0.77}
+    for kind, curvature in largest_curvature.items():
+        for bits in curve_errors.SHOWN:
+            x, error = curve_errors.table_error(kind, bits)
+            inside = abs(x) < 8
+            assert abs(error[inside]).max() <= curvature / 8 / 256 + 1.01 * 2.0**-bits, (kind, bits)
+            assert abs(error[~inside]).max() <= 0.003, (kind, bits)

@@ -8,8 +8,8 @@ namespace npuforge::cpu {
 
 inline void register_clip(Registry& registry) {
     registry.add("Clip", [](const NodeInfo& node) {
-        constexpr float kInfinity = std::numeric_limits<float>::infinity();
-        const float low = node.number("min", -kInfinity), high = node.number("max", kInfinity);
+        constexpr float kLargest = std::numeric_limits<float>::max();  // ONNX's limits where none are given
+        const float low = node.number("min", -kLargest), high = node.number("max", kLargest);
         Kernel kernel = unary(node, [](float x) { return x; });
         kernel.run = [low, high](const Args& args) {
             const float lower = args.has(1) ? args.in(1).as<float>()[0] : low;

@@ -10,6 +10,8 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp, optional
 from npuforge.hw_kernels.operator import Case, Gradients, register
 
+LARGEST = float(np.finfo(np.float32).max)  # ONNX's limits where none are given: infinities become the largest float
+
 
 @register
 class Clip(HostOp):
@@ -23,15 +25,15 @@ class Clip(HostOp):
     )
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
-        low = inputs[1] if optional(inputs, 1) is not None else node.attrs.get("min", -np.inf)
-        high = inputs[2] if optional(inputs, 2) is not None else node.attrs.get("max", np.inf)
+        low = inputs[1] if optional(inputs, 1) is not None else node.attrs.get("min", -LARGEST)
+        high = inputs[2] if optional(inputs, 2) is not None else node.attrs.get("max", LARGEST)
         return [np.minimum(np.maximum(inputs[0], low), high)]
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
         """1 strictly inside the limits; limits given as inputs get what they replace."""
         x = np.asarray(inputs[0], np.float64)
-        low = inputs[1] if optional(inputs, 1) is not None else node.attrs.get("min", -np.inf)
-        high = inputs[2] if optional(inputs, 2) is not None else node.attrs.get("max", np.inf)
+        low = inputs[1] if optional(inputs, 1) is not None else node.attrs.get("min", -LARGEST)
+        high = inputs[2] if optional(inputs, 2) is not None else node.attrs.get("max", LARGEST)
         dy = output_gradients[0]
         limits = [np.asarray((dy * (x < low)).sum()), np.asarray((dy * (x > high)).sum())]
         given = [g if optional(inputs, i) is not None else None for i, g in enumerate(limits, start=1)]

@@ -19,7 +19,7 @@ from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap
 
 @register
 class MaxPool(Op):
-    """y = max of the window's valid taps; the scale of every channel is carried"""
+    """y = max of the window's valid taps, NaN ignored; the scale of every channel is carried"""
 
     names = ("MaxPool",)
     program = MAX_POOL
@@ -51,10 +51,10 @@ class MaxPool(Op):
         a, k = Window.of(node), node.attrs["kernel_shape"]
         _, _, out_h, out_w = self.infer(node, [(n, channels, h, w)])[0]
         bordered = fill_border(x, a.pads, border, x.dtype)
-        out = tap(bordered, 0, 0, out_h, out_w, a.strides, a.dilations).copy()
+        out = np.full((n, out_h, out_w, channels), border, x.dtype)
         for ky in range(k[0]):
             for kx in range(k[1]):
-                np.maximum(out, tap(bordered, ky, kx, out_h, out_w, a.strides, a.dilations), out=out)
+                np.fmax(out, tap(bordered, ky, kx, out_h, out_w, a.strides, a.dilations), out=out)
         return out
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -91,13 +91,13 @@ class ReduceMean(Linear, Reduction):
 
 @register
 class ReduceMax(Reduction):
-    """y = largest along the axes"""
+    """y = largest along the axes, NaN ignored"""
 
     names = ("ReduceMax",)
     onnx = ("ReduceMax",)
 
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
-        return x.max(axes, keepdims=keep)
+        return np.where(np.isnan(x), -np.inf, x).max(axes, keepdims=keep)
 
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return _shared(x == y, axes)
@@ -105,13 +105,13 @@ class ReduceMax(Reduction):
 
 @register
 class ReduceMin(Reduction):
-    """y = smallest along the axes"""
+    """y = smallest along the axes, NaN ignored"""
 
     names = ("ReduceMin",)
     onnx = ("ReduceMin",)
 
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
-        return x.min(axes, keepdims=keep)
+        return np.where(np.isnan(x), np.inf, x).min(axes, keepdims=keep)
 
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return _shared(x == y, axes)

@@ -161,7 +161,9 @@ class Resize(Linear):
         for axis, positions in zip((2, 3), axes(node, x.shape[2], x.shape[3]), strict=True):
             weight = np.array([float(f) for _, _, f in positions]).reshape((-1, 1) if axis == 2 else (-1,))
             first, second = x.take([p[0] for p in positions], axis), x.take([p[1] for p in positions], axis)
-            x = first * (1.0 - weight) + second * weight
+            x = (
+                first if not weight.any() else first * (1.0 - weight) + second * weight
+            )  # nearest copies, infinities too
         return [x]
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:

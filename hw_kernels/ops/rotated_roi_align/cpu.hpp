@@ -15,9 +15,10 @@ inline float sample_map(const float* map, std::int64_t height, std::int64_t widt
     const auto left = static_cast<std::int64_t>(x), top = static_cast<std::int64_t>(y);
     const std::int64_t right = std::min(left + 1, width - 1), bottom = std::min(top + 1, height - 1);
     const double fx = x - static_cast<double>(left), fy = y - static_cast<double>(top);
-    const double upper = map[top * width + left] * (1.0 - fx) + map[top * width + right] * fx;
-    const double lower = map[bottom * width + left] * (1.0 - fx) + map[bottom * width + right] * fx;
-    return static_cast<float>(upper * (1.0 - fy) + lower * fy);
+    const auto mix = [](double a, double b, double f) { return f == 0.0 ? a : a * (1.0 - f) + b * f; };
+    const double upper = mix(map[top * width + left], map[top * width + right], fx);
+    const double lower = mix(map[bottom * width + left], map[bottom * width + right], fx);
+    return static_cast<float>(mix(upper, lower, fy));
 }
 
 inline void register_rotated_roi_align(Registry& registry) {

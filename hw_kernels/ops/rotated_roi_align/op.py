@@ -104,7 +104,7 @@ class RotatedRoiAlign(HostOp):
         for k, roi in enumerate(rois):
             indices, weights = sample_bins(roi, node, x.shape[2], x.shape[3])
             flat = x[int(roi[0])].reshape(x.shape[1], -1)
-            y[k] = (flat[:, indices] * weights).sum(-1).reshape(y.shape[1:])
+            y[k] = np.where(weights == 0, 0.0, flat[:, indices] * weights).sum(-1).reshape(y.shape[1:])
         return [y]
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:

@@ -8,7 +8,7 @@ namespace npuforge::cpu {
 
 inline void register_sign(Registry& registry) {
     registry.add("Sign", [](const NodeInfo& node) {
-        return unary(node, [](float x) { return static_cast<float>((x > 0.0f) - (x < 0.0f)); });
+        return unary(node, [](float x) { return x != x ? x : static_cast<float>((x > 0.0f) - (x < 0.0f)); });
     });
 }
 

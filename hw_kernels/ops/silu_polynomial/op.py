@@ -1,4 +1,4 @@
-"""SiluPolynomial: SiLU by a polynomial of degree 5 on [-8, 8], for targets without a table. Largest error 0.1945 (the table's: below 0.001)."""
+"""SiluPolynomial: SiLU by a polynomial of degree 5 on [-8, 8], for targets without a table. Largest error 0.1945 (the table's: 0.0027)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, register
 
 
 def table_is_closer(node: Node, graph: Graph) -> bool:
-    """the NPU evaluates SiLU by table, 200 times closer than the polynomial: use npuforge::Silu there"""
+    """the NPU evaluates SiLU by table, 70 times closer than the polynomial: use npuforge::Silu there"""
     return False
 
 

@@ -50,6 +50,8 @@ inline void register_top_k(Registry& registry) {
                     for (std::int64_t j = 0; j < size; ++j) order[j] = j;
                     std::partial_sort(order, order + k, order + size, [&](std::int64_t a, std::int64_t b) {
                         const float va = from[a * inner], vb = from[b * inner];
+                        const bool nan_a = va != va, nan_b = vb != vb;
+                        if (nan_a || nan_b) return nan_a == nan_b ? a < b : nan_b;  // NaN comes last
                         return va != vb ? (largest ? va > vb : va < vb) : a < b;
                     });
                     for (std::int64_t j = 0; j < k; ++j) {

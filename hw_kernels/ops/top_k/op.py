@@ -13,7 +13,7 @@ from npuforge.hw_kernels.operator import Case, Gradients, register
 
 @register
 class TopK(HostOp):
-    """the k largest (largest = 0: smallest) along `axis` and their positions, sorted, ties by position"""
+    """the k largest (largest = 0: smallest) along `axis` and their positions, sorted, ties by position, NaN last"""
 
     names = ("TopK",)
     onnx = ("TopK",)
