@@ -56,13 +56,15 @@ def declared(op: Op, level: str) -> bool:
         return op.program is not None or op.kernel is not None
     if level == "DSL":
         return op.program is not None
+    if level == "bf16":  # an operator that only moves values does so in either type
+        return _overrides(op, "bf16") or (op.program is not None and op.moves_bytes)
     if level == "torch":
         return any(for_frameworks(case) for case in op.cases)
     if level == "ORT":
         return not is_standard(op)
     if level == "TF":
         return False
-    return _overrides(op, {"float": "reference", "int8": "integer", "bf16": "bf16"}[level])
+    return _overrides(op, {"float": "reference", "int8": "integer"}[level])
 
 
 def runs_as(op: Op) -> list[str]:
