@@ -12,6 +12,7 @@ from npuforge.compile.xir.model import Attr, Attrs, XOp, XTensor
 
 ROUND_MODE = "DPU_ROUND"
 RUNNER_LIBRARY = "libnpuforge-runner.so"
+RUNNER_MODES = ("run", "sim", "csim")  # what the library's create_runner_with_attrs takes
 _KINDS = {"f": "FLOAT", "i": "INT", "u": "UINT", "b": "UINT"}
 _RESERVED = ("shape", "data_type", "device", "output_index", "output_count", "input_positions")
 

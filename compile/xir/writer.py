@@ -25,6 +25,7 @@ from npuforge.compile.xir.bounds import bounded
 from npuforge.compile.xir.builder import (
     ROUND_MODE,
     RUNNER_LIBRARY,
+    RUNNER_MODES,
     Builder,
     doubles,
     dtype_of,
@@ -188,7 +189,7 @@ class _Writer:
     # ---- CPU partitions
 
     def _cpu_child(self, name: str, leaf: list[str], attrs: Attrs | None = None) -> None:
-        runner = Attr("map_string_2_string", dict.fromkeys(("run", "sim", "ref"), RUNNER_LIBRARY))
+        runner = Attr("map_string_2_string", dict.fromkeys(RUNNER_MODES, RUNNER_LIBRARY))
         self.children.append(
             XSubgraph(
                 name, {"device": string(CPU), "runner": runner, "workload": Attr("uint64", 0)} | (attrs or {}), leaf
@@ -366,7 +367,7 @@ class _Writer:
         text = "map_string_2_string"
         return {
             "device": string(DPU),
-            "runner": Attr(text, dict.fromkeys(("run", "sim", "ref"), RUNNER_LIBRARY)),
+            "runner": Attr(text, dict.fromkeys(RUNNER_MODES, RUNNER_LIBRARY)),
             "dpu_name": string(str(self.meta["arch"]["name"])),
             "dpu_fingerprint": Attr("uint64", int(self.meta["fingerprint"], 16)),
             "mc_code": Attr("bytes", code),
