@@ -1,4 +1,4 @@
-"""`npuforge disasm`: a readable listing of a `.bin`."""
+"""`npuforge disasm`: a readable listing of a `.bin` or an `.xmodel`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from npuforge.compile.ir.errors import UsageError, WriteError
+from npuforge.compile.xir.listing import model_lines, model_object
+from npuforge.compile.xir.picture import svg
+from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels.isa.binfile import read_bin
 from npuforge.hw_kernels.isa.disasm import instruction_lines, instruction_objects, section_lines, section_objects
 from npuforge.scripts.common import print_json
@@ -17,14 +21,39 @@ def register(app: typer.Typer) -> None:
 
     @app.command("disasm")
     def command(
-        file: Annotated[Path, typer.Argument(help="A .bin file or a build folder")],
-        sections: Annotated[bool, typer.Option("--sections", help="List the sections only")] = False,
+        file: Annotated[Path, typer.Argument(help="A .bin or .xmodel file or a build folder (its .bin)")],
+        sections: Annotated[
+            bool, typer.Option("--sections", help="List the sections (.xmodel: the subgraphs) only")
+        ] = False,
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
+        graph: Annotated[Path | None, typer.Option("--graph", help="Draw the .xmodel into this .svg file")] = None,
     ) -> None:
-        """Show the sections and instructions of a .bin. Example: npuforge disasm build/"""
+        """Show what is in a .bin or .xmodel. Example: npuforge disasm build/"""
+        if file.suffix == ".xmodel":
+            model = read_xmodel(file)
+            if graph is not None:
+                _draw(svg(model), graph)
+            if json:
+                print_json(model_object(model, with_ops=not sections))
+            else:
+                print("\n".join(model_lines(model, with_ops=not sections)))
+            return
+        if graph is not None:
+            raise UsageError(
+                f"--graph draws an .xmodel; found {file}; npuforge disasm build/model.xmodel --graph {graph}"
+            )
         binary = read_bin(file / "model.bin" if file.is_dir() else file)
         if json:
             found = {"sections": section_objects(binary)}
             print_json(found if sections else found | {"instructions": instruction_objects(binary)})
         else:
             print("\n".join(section_lines(binary) if sections else instruction_lines(binary)))
+
+
+def _draw(text: str, path: Path) -> None:
+    if path.suffix != ".svg":
+        raise UsageError(f"--graph: expected a file *.svg, found {path}")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written ({error.strerror}); choose another --graph") from None

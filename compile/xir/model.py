@@ -51,6 +51,11 @@ class XOp:
     args: list[tuple[str, list[str]]] = field(default_factory=list)
     attrs: Attrs = field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        """For messages of one line: `op 'head' (conv2d-fix)`."""
+        return f"op {self.name!r} ({self.type if self.type.isprintable() else repr(self.type)})"
+
     def inputs(self) -> Iterator[str]:
         """Names of all producers."""
         for _, producers in self.args:
@@ -160,7 +165,7 @@ def _attrs_to_message(attrs: Attrs, mapping: Any) -> None:
 def _op_from_message(node: Any) -> XOp:
     where = f"op {node.op_name!r}"
     if not node.HasField("output_tensor"):
-        raise FormatError(f"{where} ({node.op_type}) has no output tensor; every op needs one")
+        raise FormatError(f"{where} ({node.op_type!r}) has no output tensor; every op needs one")
     tensor = node.output_tensor
     if not 0 <= tensor.data_type < len(DATA_TYPES):
         raise FormatError(f"{where}: data type {tensor.data_type} of its tensor; expected 0 to {len(DATA_TYPES) - 1}")

@@ -74,7 +74,7 @@ def _check_attr_name(name: str, where: str) -> None:
 def _check_op(index: int, op: XOp, known: set[str]) -> None:
     if not op.name or not op.type:
         raise FormatError(f"op {index} has the name {op.name!r} and the type {op.type!r}; neither may be empty")
-    where = f"op {op.name!r} ({op.type})"
+    where = op.label
     if op.name in known:
         raise FormatError(f"{where}: the name appears twice")
     seen: set[str] = set()

@@ -214,10 +214,8 @@ def shape_problems(model: XModel, types: Sequence[str] | None = None) -> list[st
         try:
             expected = inferred(op, {arg: [shapes[p] for p in producers] for arg, producers in op.args})
         except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError) as error:
-            found.append(f"op {op.name!r} ({op.type}): {error}")
+            found.append(f"{op.label}: {error}")
             continue
         if expected is not None and expected != op.tensor.shape:
-            found.append(
-                f"op {op.name!r} ({op.type}): its tensor has shape {op.tensor.shape}; the operator gives {expected}"
-            )
+            found.append(f"{op.label}: its tensor has shape {op.tensor.shape}; the operator gives {expected}")
     return found

@@ -54,7 +54,7 @@ def check_schema(model: XModel) -> None:
 def op_problems(op: XOp) -> list[str]:
     """What is wrong with one op."""
     definition = operator_table().get(op.type, CUSTOM)
-    where = f"op {op.name!r} ({op.type})"
+    where = op.label
     found = []
     given = dict(op.args)
     for arg in given:
@@ -108,7 +108,7 @@ def _value_problems(where: str, op: XOp) -> list[str]:
         needed += ["shift_hswish"] if op.get("nonlinear") == "HSWISH" else []
         missing = [n for n in needed if op.get(n, -128) == -128]
         if missing:
-            found.append(f"{where}: nonlinear {op.get('nonlinear')} needs the attributes {', '.join(missing)}")
+            found.append(f"{where}: nonlinear {op.get('nonlinear')!r} needs the attributes {', '.join(missing)}")
     if op.type == "pool-fix" and op.get("type") not in ("MAX", "AVG"):
         found.append(f"{where}: type {op.get('type')!r}; expected MAX or AVG")
     return found
