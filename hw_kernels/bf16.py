@@ -79,23 +79,28 @@ def from_key(key: np.ndarray) -> np.ndarray:
 
 
 # ---- convolution -----------------------------------------------------------------------------------------------------
+def weigh(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """x * weight, +0 where the weight is zero: what lies in lanes that no weight reads, be it NaN, cannot matter."""
+    return np.where(flush(weight) == 0, np.float32(0.0), multiply(x, weight))
+
+
 class _Exact:
     """Sums and products with flushing."""
 
     add = staticmethod(add)
-    multiply = staticmethod(multiply)
+    weigh = staticmethod(weigh)
 
 
 class _Plain:
-    """The same bits where no denormal number can occur."""
+    """The same bits where no denormal number can occur: sums are never -0 then, so that the sign of a zero product does not matter."""
 
     @staticmethod
     def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(a + b)
 
     @staticmethod
-    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.asarray(a * b)
+    def weigh(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return np.asarray(x * weight)
 
 
 def _arithmetic(x: np.ndarray, weight: np.ndarray) -> type[_Exact] | type[_Plain]:
@@ -114,7 +119,7 @@ def tree(x: np.ndarray, weight: np.ndarray, arithmetic: type[_Exact] | type[_Pla
     """Balanced tree over 16 lanes: x [16, P], weight [16, O] -> [P, O]; lanes (0,1)(2,3)..., then pairs of pairs, four times."""
     waiting: list[tuple[int, np.ndarray]] = []  # (lanes summed, sum)
     for lane in range(LANES):
-        part, count = arithmetic.multiply(x[lane][:, None], weight[lane][None, :]), 1
+        part, count = arithmetic.weigh(x[lane][:, None], weight[lane][None, :]), 1
         while waiting and waiting[-1][0] == count:
             part, count = arithmetic.add(waiting.pop()[1], part), 2 * count
         waiting.append((count, part))
@@ -159,7 +164,7 @@ Geometry = tuple[
 def convolve(x: np.ndarray, weight: np.ndarray, geometry: Geometry) -> np.ndarray:
     """float32 sums [H', W', O] of lanes x [H, W, I] and weight [O, kH, kW, I] (bf16 bits, I a multiple of 16), without bias.
 
-    Blocks are added in order (ky, kx, block) to +0; a tap outside the map adds +0.
+    Blocks are added in order (ky, kx, block) to +0; a tap outside the map adds +0, a product with a zero weight is +0.
     """
     out, strides, pads, dilations = geometry
     values, weights = to_float32(x), to_float32(weight)
@@ -195,7 +200,7 @@ def depthwise(x: np.ndarray, weight: np.ndarray, geometry: Geometry) -> np.ndarr
     acc = np.zeros((*out, x.shape[2]), np.float32)
     for ky, kx, target, source in taps(x.shape[:2], out, weight.shape[:2], strides, pads, dilations):
         product = np.zeros_like(acc)
-        product[target] = multiply(values[source], weights[ky, kx])
+        product[target] = weigh(values[source], weights[ky, kx])
         acc = add(acc, product)
     return acc
 

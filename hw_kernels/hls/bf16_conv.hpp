@@ -22,7 +22,7 @@ inline void tree_array(const uint16_t q[LANES], const uint16_t w[LANES][LANES], 
         NPU_UNROLL_NEXT
         for (int i = 0; i < LANES; ++i) {
             NPU_UNROLL
-            product[i] = multiply_bf16(q[i], w[o][i]);
+            product[i] = weigh_bf16(q[i], w[o][i]);
         }
         acc[o] = add_float(acc[o], tree_sum(product));
     }

@@ -49,7 +49,7 @@ inline Status depthwise_bf16(const isa::DepthwiseBf16& i, int8_t sram[][LANES]) 
                         NPU_UNROLL_NEXT
                         for (int lane = 0; lane < LANES; ++lane) {
                             NPU_UNROLL
-                            acc[lane] = add_float(acc[lane], valid ? multiply_bf16(q[lane], w[lane]) : 0u);
+                            acc[lane] = add_float(acc[lane], valid ? weigh_bf16(q[lane], w[lane]) : 0u);
                         }
                     }
                 }

@@ -135,6 +135,12 @@ inline uint32_t multiply_bf16(uint16_t a, uint16_t b) {
     return sign | ((uint32_t)exponent << MANTISSA_BITS) | mantissa;
 }
 
+/// a * weight, +0 where the weight is zero: what lies in lanes that no weight reads, be it NaN, cannot matter.
+inline uint32_t weigh_bf16(uint16_t a, uint16_t weight) {
+    NPU_INLINE
+    return (((uint32_t)weight >> 7) & 0xffu) == 0u ? 0u : multiply_bf16(a, weight);
+}
+
 /// a < b; false where one is NaN; -0 equals +0.
 inline bool less_float(uint32_t a, uint32_t b) {
     NPU_INLINE

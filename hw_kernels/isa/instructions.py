@@ -279,7 +279,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             *OUTPUT,
             _f("weight_addr", 14, doc="SRAM: bf16 [16*blocks_out, kernel_h, kernel_w, 16*blocks_in]"),
         ),
-        "acc = +0; for ky, kx, block: acc += tree(w[o,ky,kx,lane]*in(row, column, lane)) over the block's 16 lanes, products outside the map +0; "
+        "acc = +0; for ky, kx, block: acc += tree(w[o,ky,kx,lane]*in(row, column, lane)) over the block's 16 lanes, products outside the map and with zero weights +0; "
         "out = stage_bf16(acc). tree: (0,1)(2,3).. four times",
     ),
     Instruction(
@@ -375,7 +375,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             *OUTPUT,
             _f("weight_addr", 14, doc="SRAM: bf16 [kernel_h, kernel_w, 16*blocks_out]"),
         ),
-        "acc = +0; for ky, kx: acc += w[ky,kx,lane]*in(row, column, lane), products outside the map +0; out = stage_bf16(acc)",
+        "acc = +0; for ky, kx: acc += w[ky,kx,lane]*in(row, column, lane), products outside the map and with zero weights +0; out = stage_bf16(acc)",
     ),
     Instruction(
         "POOL_BF16",

@@ -72,6 +72,11 @@ def multiply(a: Value, b: Value) -> Value:
     return rounded(sa ^ sb, ma * mb, 23)
 
 
+def weigh(a: Value, weight: Value) -> Value:
+    """A product with a zero weight takes part as +0."""
+    return (0, Fraction(0)) if weight[1] == 0 else multiply(a, weight)
+
+
 def less(a: Value, b: Value) -> bool:
     """a < b; -0 equals +0, NaN compares with nothing."""
     if NAN in (a[1], b[1]):

@@ -75,7 +75,7 @@ def test_the_largest_number_below_the_normal_ones_rounds_up() -> None:
 @given(st.lists(LANES, min_size=16, max_size=16), st.lists(LANES, min_size=16, max_size=16))
 def test_tree(x: list[int], w: list[int]) -> None:
     columns = [bf16.to_float32(np.array(v, np.uint16))[:, None] for v in (x, w)]
-    expected = oracle.tree([oracle.multiply(oracle.bf16(a), oracle.bf16(b)) for a, b in zip(x, w, strict=True)])
+    expected = oracle.tree([oracle.weigh(oracle.bf16(a), oracle.bf16(b)) for a, b in zip(x, w, strict=True)])
     assert pattern(bf16.tree(*columns)[0]) == oracle.encode(expected, 23)
 
 

@@ -21,7 +21,7 @@ std::uint16_t staged(const Bf16StageOp& op, const std::uint8_t* sram, std::size_
 // Balanced tree over the products of 16 lanes.
 float tree(const std::uint8_t* x, const std::uint8_t* w) {
     float level[kLanes];
-    for (int i = 0; i < kLanes; ++i) level[i] = bf16::multiply(bf16::read(x + 2 * i), bf16::read(w + 2 * i));
+    for (int i = 0; i < kLanes; ++i) level[i] = bf16::weigh(bf16::read(x + 2 * i), bf16::read(w + 2 * i));
     for (int width = kLanes / 2; width > 0; width /= 2)
         for (int k = 0; k < width; ++k) level[k] = bf16::add(level[2 * k], level[2 * k + 1]);
     return level[0];
@@ -48,7 +48,7 @@ void conv_bf16(const Bf16ConvOp& op, const Origin&, const Memory& memory, int ro
                         if (op.depthwise) {
                             const std::uint8_t* weight = sram + op.weight_address + tap * tap_bytes + 2 * o;
                             const float product =
-                                inside ? bf16::multiply(bf16::read(in + 2 * o), bf16::read(weight)) : 0.0f;
+                                inside ? bf16::weigh(bf16::read(in + 2 * o), bf16::read(weight)) : 0.0f;
                             acc = bf16::add(acc, product);
                             continue;
                         }

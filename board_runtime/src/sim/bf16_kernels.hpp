@@ -46,16 +46,26 @@ inline void finish(const Bf16StagePack& stage, int block, V acc, std::uint8_t* o
     choose(low == high, low, v).store_bf16(out);
 }
 
-/// Balanced tree over lanes [kFirst, kFirst + kCount) of kPixels pixels, `step` floats apart.
-template <int kFirst, int kCount, int kPixels>
+/// x * weight, +0 where the weight is zero.
+inline V weigh(V x, V weight) {
+    const V zero = V::set(0.0f);
+    return choose(weight == zero, zero, x * weight);
+}
+
+/// Balanced tree over lanes [kFirst, kFirst + kCount) of kPixels pixels, `step` floats apart. kZeros: some weights are
+/// 0.
+template <int kFirst, int kCount, int kPixels, bool kZeros>
 inline void tree(const float* x, std::size_t step, const float* w, V (&out)[kPixels]) {
     if constexpr (kCount == 1) {
         const V weight = V::load(w + 16 * kFirst);
-        for (int p = 0; p < kPixels; ++p) out[p] = V::set(x[static_cast<std::size_t>(p) * step + kFirst]) * weight;
+        for (int p = 0; p < kPixels; ++p) {
+            const V lane = V::set(x[static_cast<std::size_t>(p) * step + kFirst]);
+            out[p] = kZeros ? weigh(lane, weight) : lane * weight;
+        }
     } else {
         V right[kPixels];
-        tree<kFirst, kCount / 2, kPixels>(x, step, w, out);
-        tree<kFirst + kCount / 2, kCount / 2, kPixels>(x, step, w, right);
+        tree<kFirst, kCount / 2, kPixels, kZeros>(x, step, w, out);
+        tree<kFirst + kCount / 2, kCount / 2, kPixels, kZeros>(x, step, w, right);
         for (int p = 0; p < kPixels; ++p) out[p] = out[p] + right[p];
     }
 }
@@ -67,6 +77,7 @@ inline void conv_pixels(const Bf16ConvRow& row, int x) {
     const Window& w = op.window;
     const int lanes = 16 * op.blocks_in;
     const float* weights = row.pack->weights.data();
+    const std::uint8_t* zeros = row.pack->zeros.data();
     for (int block = 0; block < op.blocks_out; ++block) {
         V acc[kPixels];
         for (V& a : acc) a = V::set(0.0f);
@@ -77,13 +88,17 @@ inline void conv_pixels(const Bf16ConvRow& row, int x) {
                 if (!inside) {  // -0 becomes +0 with the first of the block's zeros
                     for (V& a : acc) a = a + V::set(0.0f);
                     weights += 16 * lanes;
+                    zeros += op.blocks_in;
                     continue;
                 }
                 const float* in = row.rows + (static_cast<std::size_t>(ky) * op.in_w + static_cast<std::size_t>(ix)) *
                                                  static_cast<std::size_t>(lanes);
                 for (int b = 0; b < op.blocks_in; ++b, in += 16, weights += 256) {
                     V sum[kPixels];
-                    tree<0, 16, kPixels>(in, static_cast<std::size_t>(w.stride_w) * lanes, weights, sum);
+                    if (*zeros++ != 0)
+                        tree<0, 16, kPixels, true>(in, static_cast<std::size_t>(w.stride_w) * lanes, weights, sum);
+                    else
+                        tree<0, 16, kPixels, false>(in, static_cast<std::size_t>(w.stride_w) * lanes, weights, sum);
                     for (int p = 0; p < kPixels; ++p) acc[p] = acc[p] + sum[p];
                 }
             }
@@ -129,7 +144,7 @@ __attribute__((noinline)) void depthwise_row(const Bf16ConvRow& row) {
                     const std::uint8_t* in =
                         inside ? row.lines[ky] + static_cast<std::size_t>(ix) * op.in.pixel_stride + kBf16Block * block
                                : nullptr;
-                    acc = acc + (inside ? V::load_bf16(in) * V::load(weight) : V::set(0.0f));
+                    acc = acc + (inside ? weigh(V::load_bf16(in), V::load(weight)) : V::set(0.0f));
                 }
             }
             finish<kTable>(row.pack->stage, block, acc,

@@ -53,6 +53,9 @@ inline float multiply(float a, float b) {
     return static_cast<float>(exact);
 }
 
+/// x * weight, +0 where the weight is zero.
+inline float weigh(float x, float weight) { return weight == 0 ? 0.0f : multiply(x, weight); }
+
 /// Order of bf16 values as integers: -0 below +0, NaN above everything.
 inline std::int32_t key(std::uint16_t bits) {
     const auto value = static_cast<std::int16_t>(bits);

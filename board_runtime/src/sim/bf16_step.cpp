@@ -58,6 +58,9 @@ std::shared_ptr<const Bf16ConvPack> make_pack(const Bf16ConvOp& op, const Consta
                 for (std::size_t o = 0; o < 16; ++o)
                     *to++ = bf16::read(constants.weight + 2 * ((16 * block + o) * taps * lanes_in + k));
     }
+    pack->zeros.assign(pack->weights.size() / 256, 0);
+    for (std::size_t i = 0; i < 256 * pack->zeros.size(); ++i)
+        if (pack->weights[i] == 0) pack->zeros[i / 256] = 1;
     pack->stage = make_stage(op.stage, constants, op.blocks_out);
     return pack;
 }

@@ -28,16 +28,9 @@ struct Bf16StagePack {
 };
 
 struct Bf16ConvPack {
-    std::vector<float> weights;  ///< float32 [block out][tap][lane in][16 lanes out]; depthwise [tap][lane]
+    std::vector<float> weights;       ///< float32 [block out][tap][lane in][16 lanes out]; depthwise [tap][lane]
+    std::vector<std::uint8_t> zeros;  ///< per 16x16 weights: whether one is zero, whose products are then +0
     Bf16StagePack stage;
-};
-
-struct Bf16Pixels {
-    const std::uint8_t* in = nullptr;
-    std::size_t step = 0;  ///< bytes from pixel to pixel
-    int count = 0;
-    std::uint8_t* out = nullptr;
-    std::size_t out_step = 0;
 };
 
 /// Output pixels [begin, end) of one row of a convolution.
