@@ -19,6 +19,7 @@ from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Place, Sto
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.arch import Arch
 from npuforge.hw_kernels.bf16_lanes import fold
+from npuforge.quant.bf16 import run_node
 from npuforge.quant.executor import Arrays, RunNodes, dequantise, quantise, run_reference
 
 
@@ -32,7 +33,7 @@ class LaneExecutor:
         self._nodes = {n.name: n for n in qgraph.graph.nodes}
 
     def run_all(self, feeds: Arrays, wanted: Iterable[str] | None = None) -> tuple[Arrays, Arrays]:
-        """bf16 bits [1, H, W, C] of every tensor that an NPU layer writes, and float tensors (`wanted`, or the graph's outputs)."""
+        """bf16 bits [1, H, W, C] of every tensor that an NPU node writes, and float tensors (`wanted`, or the graph's outputs)."""
         graph = self.qgraph.graph
         bits: Arrays = {
             n: v if v.dtype == np.uint16 else quantise(v, self.qgraph.quant[n])
@@ -65,11 +66,14 @@ class LaneExecutor:
             self._write(memory, self.lanes.places[tensor], bits[tensor][0])
         for layer in part.layers:
             self._layer(layer, memory)
-            name = self.lanes.moved_names.get(layer.output, layer.output)
-            if name in self.qgraph.quant:
-                bits[name] = self._read(memory, self.lanes.places[layer.output])[None]
-        for tensor in part.outputs:
-            bits[tensor] = self._read(memory, self.lanes.places[tensor])[None]
+        for name in self.qgraph.graph.partitions[part.index].nodes:
+            node = self._nodes[name]
+            place = self.lanes.places.get(node.outputs[0])
+            if place is not None:
+                bits[node.outputs[0]] = self._read(memory, place)[None]
+            else:  # channels of an image that are folded where they are read: nothing computes them
+                given = [bits[t] for t in node.inputs if t not in self.qgraph.graph.constants]
+                bits[node.outputs[0]] = run_node(node, self.qgraph, given)
 
     def _layer(self, layer: Layer, memory: dict[Storage, np.ndarray]) -> None:
         work = make_work(layer, self.lanes)

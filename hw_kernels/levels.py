@@ -94,7 +94,7 @@ def reason(op: Op, level: str) -> str:
     if level == "second gradient":
         return op.no_gradient or "differentiable once"
     if level == "bf16" and (op.program is not None or runs_as(op)):
-        return "no bf16 semantics yet"
+        return "no bf16 semantics"
     if level in HARDWARE:
         return "; ".join(" ".join((c.__doc__ or "").split()) for c in op.constraints)
     if level == "torch":

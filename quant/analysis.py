@@ -30,6 +30,7 @@ class Metrics:
     max_abs_error: float
     mean_abs_error: float
     saturation: float
+    mean_error_share: float = 0.0  # mean error as a share of the reference's largest magnitude
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Meter:
     def __init__(self) -> None:
         self.signal = self.noise = self.product = self.energy = self.absolute = self.largest = 0.0
         self.count = self.saturated = 0
+        self.peak = 0.0
 
     def add(self, reference: np.ndarray, found: np.ndarray, q: np.ndarray | None = None) -> None:
         """One image: float reference, float result, and the result's int8 where saturation is wanted."""
@@ -67,6 +69,7 @@ class Meter:
         self.absolute += float(magnitude.sum())
         self.largest = max(self.largest, float(magnitude.max(initial=0.0)))
         self.count += a.size
+        self.peak = max(self.peak, float(np.abs(a).max(initial=0.0)))
         if q is not None and q.dtype == np.int8:
             self.saturated += int(((q == -128) | (q == 127)).sum())
         elif q is not None:  # bf16
@@ -81,7 +84,9 @@ class Meter:
         norm = float(np.sqrt(self.signal * self.energy))
         cosine = self.product / norm if norm > 0.0 else float(self.signal == self.energy)
         count = max(self.count, 1)
-        return Metrics(sqnr, cosine, self.largest, self.absolute / count, self.saturated / count)
+        mean = self.absolute / count
+        share = mean / self.peak if self.peak > 0.0 else float(mean > 0.0)
+        return Metrics(sqnr, cosine, self.largest, mean, self.saturated / count, share)
 
 
 def measured_tensors(qgraph: QGraph) -> list[str]:

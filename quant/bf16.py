@@ -10,7 +10,7 @@ from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams, QGraph, TensorQuant
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.activations import CURVES, curve_function, is_curve, limits, slopes
-from npuforge.hw_kernels.bf16 import build_curve, flush, from_float32, to_float32
+from npuforge.hw_kernels.bf16 import build_curve, flush, from_float32
 from npuforge.hw_kernels.bf16_lanes import in_lanes
 from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.dsl.tile import Dtype, LaneMap
@@ -97,16 +97,12 @@ def quantize_bf16(graph: Graph) -> QGraph:
 
 
 def run_node(node: Node, qgraph: QGraph, inputs: list[np.ndarray]) -> np.ndarray:
-    """bf16 bits [1, H, W, C] of one node from those of its activation inputs, channel c in lane c. What only moves values is exact."""
-    op, graph = operator.get(node), qgraph.graph
-    if node.op in ("Concat", "ChannelGather", "SpaceToDepth"):
-        floats = [np.moveaxis(to_float32(x), -1, 1) for x in inputs]
-        moved = op.reference(node, [*floats, *(graph.constants[t] for t in node.inputs if t in graph.constants)])[0]
-        return from_float32(np.moveaxis(moved, 1, -1))
+    """bf16 bits [1, H, W, C] of one node from those of its activation inputs, channel c in lane c."""
+    graph = qgraph.graph
     _, channels, height, width = graph.tensors[node.outputs[0]].shape
     maps = [LaneMap.identity(x.shape[3]) for x in inputs]
     sizes = [(int(x.shape[1]), int(x.shape[2])) for x in inputs]
     out, size = LaneMap.identity(int(channels)), (int(height), int(width))
     work = Work(node, qgraph.params[node.name], maps, out, sizes, size, dtype=Dtype.BF16)
     lanes = [in_lanes(x[0], m) for x, m in zip(inputs, maps, strict=True)]
-    return op.bf16(work, lanes)[..., out.lanes][np.newaxis]
+    return operator.get(node).bf16(work, lanes)[..., out.lanes][np.newaxis]

@@ -107,6 +107,13 @@ def register(app: typer.Typer) -> None:
         max_abs_error: Annotated[
             float | None, typer.Option("--max-abs-error", help="Gate: of every network output")
         ] = None,
+        max_mean_error: Annotated[
+            float | None,
+            typer.Option(
+                "--max-mean-error",
+                help="Gate: mean error of every layer alone, as a share of its largest magnitude (bf16: 1e-3)",
+            ),
+        ] = None,
         check_preprocess: Annotated[
             bool,
             typer.Option(
@@ -136,7 +143,7 @@ def register(app: typer.Typer) -> None:
                 threads=threads,
                 layer_images=layer_images,
                 truth=dataset,
-                limits=Limits(max_map_drop, min_cosine, max_abs_error),
+                limits=Limits(max_map_drop, min_cosine, max_abs_error, max_mean_error),
                 progress=show,
             )
             check = None

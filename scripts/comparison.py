@@ -47,6 +47,7 @@ class Limits:
     max_map_drop: float | None = None  # points of mAP50-95, float minus device
     min_cosine: float | None = None  # of every network output, float against device
     max_abs_error: float | None = None  # of every network output
+    max_mean_error: float | None = None  # of every layer alone, as a share of its largest magnitude
 
 
 @dataclass
@@ -280,4 +281,7 @@ def _gates(limits: Limits, result: Comparison) -> list[Gate]:
     if limits.max_abs_error is not None:
         found = result.outputs.largest
         gates.append(Gate("--max-abs-error", limits.max_abs_error, found, found <= limits.max_abs_error))
+    if limits.max_mean_error is not None:
+        found = max((y.alone.mean_error_share for y in result.data.layers if y.alone is not None), default=0.0)
+        gates.append(Gate("--max-mean-error", limits.max_mean_error, found, found <= limits.max_mean_error))
     return gates

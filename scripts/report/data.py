@@ -20,6 +20,7 @@ class Loss:
     max_abs_error: float
     mean_abs_error: float
     saturation: float
+    mean_error_share: float = 0.0  # mean error as a share of the reference's largest magnitude
 
 
 @dataclass

@@ -7,6 +7,8 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.bf16_lanes import in_lanes
+from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.channel_gather.program import CHANNEL_GATHER
@@ -47,6 +49,12 @@ class ChannelGather(Mover):
         index = np.asarray(node.attrs["indices"], np.int64)
         zero = qgraph.quant[node.outputs[0]].zero_point.astype(np.int8)
         return np.where(index >= 0, inputs[0][..., index], zero)
+
+    def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
+        """On the device a change of the lane map, or a moving convolution, which makes +0 of -0."""
+        index = np.asarray(work.node.attrs["indices"], np.int64)
+        channels = inputs[0][..., work.in_maps[0].lanes]
+        return in_lanes(np.where(index >= 0, channels[..., index], np.uint16(0)), work.out_map)
 
     def source_channels(self, node: Node, channels: list[int]) -> list[tuple[int, int]]:
         return [(0, int(i)) for i in node.attrs["indices"]]

@@ -7,6 +7,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
+from npuforge.hw_kernels.bf16_lanes import in_lanes
 from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.operator import Case, Shape, register
@@ -53,6 +54,8 @@ class Concat(Mover):
         return [(number, i) for number, count in enumerate(channels) for i in range(count)]
 
     def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
-        """A part that is copied to its place in the concat (compile/steps/storages.py); parts that are written there are no layer."""
-        assert len(inputs) == 1
-        return inputs[0]
+        """On the device parts are written where the concat has them; one that must be copied there is a layer with one input."""
+        if len(inputs) == 1:
+            return inputs[0]
+        parts = [x[..., lanes.lanes] for x, lanes in zip(inputs, work.in_maps, strict=True)]
+        return in_lanes(np.concatenate(parts, axis=2), work.out_map)

@@ -7,7 +7,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import constraints as c
-from npuforge.hw_kernels.bf16_lanes import fold
+from npuforge.hw_kernels.bf16_lanes import fold, in_lanes
 from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.dsl.tile import Window as TapWindow
 from npuforge.hw_kernels.gradients import Mover
@@ -56,6 +56,9 @@ class SpaceToDepth(Mover):
         return [(0, i) for _ in range(int(node.attrs["blocksize"]) ** 2) for i in range(channels[0])]
 
     def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
-        """Of a tight image; of a feature map it is a moving convolution (compile/steps/lanes.py)."""
+        """On the device a tight image is folded; for a feature map a moving convolution does it (compile/steps/lanes.py)."""
         block = int(work.node.attrs["blocksize"])
+        if not work.image_channels:
+            moved = space_to_depth(inputs[0][np.newaxis, ..., work.in_maps[0].lanes], block)[0]
+            return in_lanes(moved, work.out_map)
         return fold(inputs[0], TapWindow(block, block, block, block), *work.out_size, work.out_map.blocks)
