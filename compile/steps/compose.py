@@ -15,6 +15,7 @@ from npuforge.compile.steps.activations import clip_limits, scalar
 from npuforge.compile.steps.rewrite import Editor, merged_sources
 
 Parts = list[Node]
+LARGEST = 1 << 24  # elements of a scale that is written out
 
 
 def _replace(
@@ -178,6 +179,8 @@ def layer_normalization(editor: Editor, node: Node) -> bool:
         return False
     x = centred.inputs[0]
     shape = editor.shape(x)
+    if math.prod(shape[axes:]) > LARGEST:
+        return False
     parts = [mean, centred, square, variance, plus[0], root, node]
     scale, parts = _factor(editor, parts, "Mul", shape[axes:])
     shift, parts = _factor(editor, parts, "Add", shape[axes:])

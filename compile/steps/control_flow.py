@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import ModelError, UnsupportedError
 
 MOST_NODES = 20_000  # that unrolled loops may add
 
@@ -87,6 +87,10 @@ class _Writer:
 
     def _branch(self, node: onnx.NodeProto, branch: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         names: dict[str, str] = {}
+        if len(branch.output) != len(node.output):
+            raise ModelError(
+                f"node '{node.name}' (If): the branch '{branch.name}' has {len(branch.output)} outputs, the node {len(node.output)}; export the network again"
+            )
         yield from self._copy(branch, node.name, names)
         for position, (inner, outer) in enumerate(zip(branch.output, node.output, strict=True)):
             if outer:
@@ -128,6 +132,12 @@ class _Writer:
     def _loop(self, node: onnx.NodeProto, body: onnx.GraphProto, trips: int) -> Iterator[onnx.NodeProto]:
         state = list(node.input[2:])
         carried = len(state)
+        least = 1 + max(carried, len(node.output))
+        if len(body.input) != 2 + carried or len(body.output) < least:
+            raise ModelError(
+                f"node '{node.name}' (Loop): its body has {len(body.input)} inputs and {len(body.output)} outputs, expected {2 + carried} and {least} "
+                f"for {carried} carried tensors and {len(node.output)} outputs; export the network again"
+            )
         collected: list[list[str]] = [[] for _ in body.output[1 + carried :]]
         for trip in range(trips):
             prefix = f"{node.name}/{trip}"

@@ -18,6 +18,7 @@ from npuforge.hw_kernels.activations import CURVES
 
 OPEN = -1  # a dimension that only the data decide (boxes that survive NMS); allowed where no convolution follows
 FOLD_LIMIT = 1 << 26  # elements: a larger constant is not written out
+LARGEST_TENSOR = 1 << 34  # elements: no board holds it
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 
@@ -138,6 +139,11 @@ def _infer(graph: Graph, node: Node) -> None:
             raise ModelError(
                 f"node '{node.name}' ({node.op}): its output '{name}' would have the shape {list(shape)}; "
                 "the sizes of its inputs and attributes do not fit, export the network again"
+            )
+        if math.prod(d or 1 for d in shape) > LARGEST_TENSOR:
+            raise UnsupportedError(
+                f"node '{node.name}' ({node.op}): its output '{name}' would have the shape {list(shape)}, more than {LARGEST_TENSOR} elements; "
+                "give a smaller --shape, or export the network again"
             )
         graph.tensors[name] = TensorInfo(name, tuple(OPEN if d is None else int(d) for d in shape), dtype)
     if node.op == "Reshape":

@@ -205,6 +205,7 @@ def _slice(editor: Editor, node: Node, x: np.ndarray) -> list[np.ndarray] | None
     if (
         values[0] is None
         or values[1] is None
+        or any(v is not None and v.ndim != 1 for v in values)
         or any(t and v is None for t, v in zip(node.inputs[1:], values, strict=True))
     ):
         return None

@@ -78,7 +78,8 @@ def _liftable(editor: Editor, node: Node) -> bool:
         whole = {len(editor.shape(t)) for t in given if editor.constant(t) is None}
         return (node.op in _BINARY and whole == {3} and few) or (ranks == {3} and node.attrs.get("axis", 0) % 3 == 1)
     if node.op in ("Conv", "ConvTranspose"):
-        return editor.constant(node.inputs[1]) is not None and len(editor.shape(given[0])) == 3
+        weight = editor.constant(node.inputs[1])
+        return weight is not None and weight.ndim == 3 and len(editor.shape(given[0])) == 3
     if node.op == "PRelu" and (editor.constant(node.inputs[1]) is None or len(editor.shape(node.inputs[1])) > 3):
         return False
     return node.op in (*_WINDOWS, *_PLAIN) and len(editor.shape(given[0])) == 3

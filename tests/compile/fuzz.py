@@ -179,7 +179,100 @@ def seeds() -> list[onnx.ModelProto]:
             (1, 8, 8, 4),
             9,
         ),
+        _model(
+            [
+                ("Conv", ["x", "w"], ["a"], {"kernel_shape": [3], "pads": [1, 1]}),
+                ("PRelu", ["a", "slope"], ["b"], {}),
+                ("AveragePool", ["b"], ["c"], {"kernel_shape": [2], "strides": [2]}),
+                ("ConvTranspose", ["c", "t"], ["y"], {"strides": [2]}),
+            ],
+            {"w": w(5, 4, 3), "slope": w(5, 1), "t": w(5, 3, 2)},
+            (1, 4, 16),
+        ),
+        _model(
+            [
+                ("Pad", ["x", "pads"], ["p"], {}),
+                ("Transpose", ["p"], ["a"], {"perm": [0, 3, 1, 2]}),
+                ("Conv", ["a", "w"], ["b"], {"kernel_shape": [3, 3]}),
+                ("Transpose", ["b"], ["c"], {"perm": [0, 2, 3, 1]}),
+                ("ReduceMean", ["c"], ["d"], {"axes": [1, 2]}),
+                ("Mul", ["c", "d"], ["e"], {}),
+                ("Concat", ["e", "c"], ["f"], {"axis": 3}),
+                ("Transpose", ["f"], ["g"], {"perm": [0, 3, 1, 2]}),
+                ("Conv", ["g", "v"], ["y"], ONE),
+            ],
+            {"pads": np.array([0, 1, 1, 0, 0, 1, 1, 0]), "w": w(3, 4, 3, 3), "v": w(2, 6, 1, 1)},
+            (1, 8, 8, 4),
+        ),
+        _model(
+            [
+                ("Conv", ["x", "w"], ["t"], THREE),
+                ("ReduceMean", ["t"], ["m"], {"axes": [-1]}),
+                ("Sub", ["t", "m"], ["d"], {}),
+                ("Mul", ["d", "d"], ["q"], {}),
+                ("ReduceMean", ["q"], ["v"], {"axes": [-1]}),
+                ("Add", ["v", "eps"], ["e"], {}),
+                ("Sqrt", ["e"], ["r"], {}),
+                ("Div", ["d", "r"], ["n"], {}),
+                ("Mul", ["n", "g"], ["o"], {}),
+                ("Exp", ["o"], ["k"], {}),
+                ("Add", ["k", "one"], ["l"], {}),
+                ("Log", ["l"], ["s"], {}),
+                ("Max", ["s", "one"], ["h"], {}),
+                ("Relu", ["h"], ["y"], {}),
+            ],
+            {"w": w(4, 4, 3, 3), "eps": F(1e-5), "g": w(8), "one": F(1)},
+        ),
+        _model(
+            [
+                ("Reshape", ["x", "flat"], ["a"], {}),
+                ("Split", ["a", "parts"], ["b", "c"], {"axis": 1}),
+                ("Sigmoid", ["c"], ["scores"], {}),
+                ("Transpose", ["b"], ["boxes"], {"perm": [0, 2, 1]}),
+                ("NonMaxSuppression", ["boxes", "scores", "limit", "overlap"], ["picked"], {"center_point_box": 1}),
+                ("Gather", ["picked", "two"], ["i"], {"axis": 1}),
+                ("Gather", ["boxes", "i"], ["y"], {"axis": 1}),
+            ],
+            {
+                "flat": np.array([1, 6, -1]),
+                "parts": np.array([4, 2]),
+                "limit": np.array([5]),
+                "overlap": np.array([0.5], F),
+                "two": np.array(2),
+            },
+            (1, 6, 8, 8),
+        ),
+        _with_control_flow(w(4, 4, 3, 3)),
     ]
+
+
+def _with_control_flow(weight: np.ndarray) -> onnx.ModelProto:
+    """A Loop of two iterations around an If, in front of a convolution."""
+
+    def graph(
+        name: str, nodes: list[onnx.NodeProto], inputs: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> onnx.GraphProto:
+        kinds = {"i": TensorProto.INT64, "go": TensorProto.BOOL, "on": TensorProto.BOOL}
+        values = [
+            [
+                helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), [] if n in kinds else None)
+                for n in part
+            ]
+            for part in (inputs, outputs)
+        ]
+        return helper.make_graph(nodes, name, *values)
+
+    branches = [graph(op, [helper.make_node(op, ["v"], [op], name=op)], (), (op,)) for op in ("Relu", "Neg")]
+    choose = helper.make_node("If", ["yes"], ["r"], name="if", then_branch=branches[0], else_branch=branches[1])
+    steps = [
+        helper.make_node("Identity", ["go"], ["on"], name="on"),
+        choose,
+        helper.make_node("Add", ["r", "x"], ["u"], name="add"),
+    ]
+    body = graph("body", steps, ("i", "go", "v"), ("on", "u"))
+    model = _model([("Conv", ["t", "w"], ["y"], THREE)], {"w": weight, "n": np.array(2), "yes": np.array(True)})
+    model.graph.node.insert(0, helper.make_node("Loop", ["n", "", "x"], ["t"], name="loop", body=body))
+    return model
 
 
 # ---- damage
