@@ -177,7 +177,8 @@ class _Writer:
             return name
         outside = replace(op.tensor)
         self.builder.rename_tensor(op, f"{op.tensor.name}_inner")
-        return self.builder.op(f"{name}_output", "identity", outside, {"input": [name]}, {}, CPU, leaf.ops)
+        still_open = {k: v for k, v in op.attrs.items() if k == "npuforge_open_shape"}
+        return self.builder.op(f"{name}_output", "identity", outside, {"input": [name]}, still_open, CPU, leaf.ops)
 
     def _writer_of(self, name: str) -> int:
         """The CPU partition that computes `name`, −2 if none does."""
