@@ -243,7 +243,7 @@ def test_structure_faults_are_named(fault: Callable[[XModel], None]) -> None:
         (3, lambda o: o.attrs.update(kernel=Attr("int32_vec", [3])), "'kernel' has 1 values; expected 2"),
         (3, lambda o: o.args.pop(1), "'weights' has 0 producers; expected 1"),
         (3, lambda o: o.args.append(("scale", ["w"])), "argument 'scale' is not declared"),
-        (3, lambda o: o.attrs.update(nonlinear=Attr("string", "HSWISH")), "nonlinear HSWISH needs .*shift_hswish"),
+        (3, lambda o: o.attrs.update(nonlinear=Attr("string", "HSWISH")), "nonlinear 'HSWISH' needs .*shift_hswish"),
         (4, lambda o: o.attrs.update(type=Attr("string", "SUM")), "expected MAX or AVG"),
         (5, lambda o: o.attrs.pop("shape"), "attribute 'shape' is missing"),
         (5, lambda o: o.attrs.update(data_type=Attr("string", "Float32")), "data_type 'Float32'"),
