@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuforge.compile.ir.bf16 import Bf16AveragePoolParams, Bf16EltwiseParams, Bf16Stage, Bf16Tail
+from npuforge.compile.ir.bf16 import Bf16AveragePoolParams, Bf16EltwiseParams
 from npuforge.compile.ir.errors import QuantisationError
-from npuforge.compile.ir.graph import Activation, Graph, Node
+from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams, QGraph, TensorQuant
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.activations import CURVES, curve_function, is_curve, limits, slopes
-from npuforge.hw_kernels.bf16 import build_curve, flush, from_float32
+from npuforge.hw_kernels.bf16 import from_float32
 from npuforge.hw_kernels.bf16_lanes import in_lanes
+from npuforge.hw_kernels.bf16_stage import output_stage, rounded
+from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.dsl.program import Work
 from npuforge.hw_kernels.dsl.tile import Dtype, LaneMap
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
@@ -24,30 +25,6 @@ def tensor_format(channels: int) -> TensorQuant:
     return TensorQuant(np.ones(channels), np.zeros(channels, np.int32), dtype="bf16")
 
 
-def _float32(values: np.ndarray) -> np.ndarray:
-    return flush(np.asarray(values, np.float64).astype(np.float32))
-
-
-def output_stage(activation: Activation, bias: np.ndarray) -> Bf16Stage:
-    """The stage behind a node: its bias and the fused activation."""
-    channels = len(bias)
-    if is_curve(activation):
-        curve = CURVES[activation.kind]
-        tails = [
-            Bf16Tail(True) if v is None else Bf16Tail(False, int(from_float32(np.float32(v))[()]))
-            for v in (curve.low, curve.high)
-        ]
-        free = np.full(channels, np.inf, np.float32)
-        one, table = np.ones(channels, np.float32), build_curve(curve_function(activation))
-        return Bf16Stage("table", _float32(bias), one, -free, free, table, tails[0], tails[1])
-    low, high = limits(activation)
-    slope = (
-        np.ones(channels) if low >= 0.0 else slopes(activation, channels)
-    )  # a limit of 0 does what a slope of 0 would
-    full = np.ones(channels)
-    return Bf16Stage("pwl", _float32(bias), _float32(slope), _float32(low * full), _float32(high * full))
-
-
 def _params(node: Node, graph: Graph) -> NodeParams:
     if node.op in ("Conv", "ConvTranspose"):
         weight, bias = convolution_weight(node, graph)
@@ -55,17 +32,17 @@ def _params(node: Node, graph: Graph) -> NodeParams:
         group = int(node.attrs.get("group", 1))
         inputs = weight.shape[3] * group
         zeros = np.zeros(len(bias), np.int32)
-        return ConvParams(from_float32(_float32(weight)), zeros, np.zeros(inputs, np.uint16), stage)
+        return ConvParams(from_float32(rounded(weight)), zeros, np.zeros(inputs, np.uint16), stage)
     channels = graph.tensors[node.outputs[0]].shape[1]
     if node.op in ("Add", "Sub", "Mul"):
         return Bf16EltwiseParams(output_stage(node.activation, np.zeros(channels)))
     if node.op == "Affine":
         bias = np.asarray(node.attrs["bias"], np.float64)
-        return Bf16EltwiseParams(output_stage(node.activation, bias), _float32(node.attrs["scale"]))
+        return Bf16EltwiseParams(output_stage(node.activation, bias), rounded(node.attrs["scale"]))
     if node.op == "AveragePool":
         return _average(node, graph)
-    if operator.get(node).moves_bytes:
-        return MoveParams()
+    if operator.get(node).moves_bytes or isinstance(operator.get(node).program, KernelProgram):
+        return MoveParams()  # a kernel's numbers are in its program
     raise QuantisationError(
         f"node {node.name}: operator {node.op} has no bf16 semantics; compile with --precision int8, or place it on the CPU partition"
     )
@@ -77,12 +54,12 @@ def _average(node: Node, graph: Graph) -> Bf16AveragePoolParams:
     valid, divisor = window_counts(node, h, w)
     counts = np.unique(valid)
     if len(counts) == 1:
-        return Bf16AveragePoolParams(_float32(np.array([1.0 / divisor.flat[0]])), True)
+        return Bf16AveragePoolParams(rounded(np.array([1.0 / divisor.flat[0]])), True)
     kernel_h, kernel_w = node.attrs["kernel_shape"]
     factor = np.zeros(kernel_h * kernel_w)
     for n in counts:
         factor[n - 1] = 1.0 / divisor[valid == n][0]
-    return Bf16AveragePoolParams(_float32(factor), False)
+    return Bf16AveragePoolParams(rounded(factor), False)
 
 
 def quantize_bf16(graph: Graph) -> QGraph:

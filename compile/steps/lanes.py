@@ -18,7 +18,9 @@ from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams,
 from npuforge.compile.steps.fold_image import ImageView, fold_convolution
 from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Place, Storage
 from npuforge.compile.steps.storages import PAIRS, Alias, Joined, PartitionState, assign
+from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.arch import LANES, Arch
+from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.dsl.tile import LaneMap
 from npuforge.hw_kernels.ops.channel_gather.program import permutation
 from npuforge.hw_kernels.ops.space_to_depth.program import as_convolution
@@ -133,6 +135,8 @@ class _Partition(PartitionState):
         elif node.op in KEEPERS:
             x = self._usable(node.inputs[0])
             self._emit(node, self._params(node), [x], node.outputs[0], self.view(x)[2])
+        elif isinstance(operators.get(node).program, KernelProgram):
+            self._pixelwise(node)
         else:
             raise VerifyError(f"lanes: node {node.name}: operator {node.op} was placed on the NPU, but has no lowering")
 
@@ -255,6 +259,15 @@ class _Partition(PartitionState):
             out_pixels = int(self.shape(x)[2] * self.shape(x)[3])
         saved = (span - dense) * kernel_h * kernel_w * -(-outputs // LANES) * out_pixels
         return saved <= span * dense * int(self.shape(x)[2] * self.shape(x)[3])
+
+    def _pixelwise(self, node: Node) -> None:
+        """A kernel: all operands in the lanes of the first."""
+        first = self._usable(node.inputs[0])
+        lanes, operands = self.view(first)[2], [first]
+        for tensor in node.inputs[1:]:
+            usable = self._usable(tensor)
+            operands.append(usable if self.view(usable)[2].same(lanes) else self._compacted(usable, lanes))
+        self._emit(node, self._params(node), operands, node.outputs[0], lanes)
 
     def _pair(self, node: Node) -> None:
         a, output = self._usable(node.inputs[0]), node.outputs[0]

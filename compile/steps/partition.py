@@ -20,6 +20,7 @@ from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, Partition
 from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
 from npuforge.hw_kernels import operator as operators
+from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 
 NPU, CPU = "NPU", "CPU"
 Constraint = Callable[[Node, Graph], bool]
@@ -30,6 +31,12 @@ def has_integer_semantics(node: Node, graph: Graph) -> bool:
     """the NPU has no such operator"""
     operator = operators.find(node.op)
     return operator is not None and type(operator).integer is not operators.Op.integer
+
+
+def has_bf16_semantics(node: Node, graph: Graph) -> bool:
+    """the NPU has no such operator"""
+    operator = operators.find(node.op)
+    return operator is not None and type(operator).bf16 is not operators.Op.bf16
 
 
 def is_canonical(node: Node, graph: Graph) -> bool:
@@ -53,6 +60,7 @@ def is_worth_the_npu(node: Node, graph: Graph) -> bool:
 
 SMALL_SHARE = 0.01
 COMMON: tuple[Constraint, ...] = (has_integer_semantics, concatenates_channels, is_canonical)
+SEMANTICS = {"int8": has_integer_semantics, "bf16": has_bf16_semantics}
 
 HEAD_REASON = "no convolution follows: decode of the head, kept in float so that scores and boxes keep their resolution"
 FLOAT_REASON = "the quantised model leaves this output in float and gives no scale for it: calibration images (--calib) bring it to the NPU"
@@ -80,16 +88,22 @@ def data_inputs(node: Node) -> int:
     """How many of the inputs are activations in the canonical form."""
     if node.op == "Concat":
         return len(node.inputs)
+    operator = operators.find(node.op)
+    if operator is not None and isinstance(operator.program, KernelProgram):
+        return operator.program.kernel.inputs
     return 2 if node.op in ("Add", "Sub", "Mul") else 1
 
 
 # ---- the decision
 def run(graph: Graph, ctx: Any = None) -> Graph:
     """Step interface of the pipeline."""
-    return partition(graph, calibrated=ctx is None or bool(ctx.options.calibration))
+    if ctx is None:
+        return partition(graph)
+    precision = ctx.options.precision
+    return partition(graph, bool(ctx.options.calibration) or precision == "bf16", precision)
 
 
-def partition(graph: Graph, calibrated: bool = True) -> Graph:
+def partition(graph: Graph, calibrated: bool = True, precision: str = "int8") -> Graph:
     """Sets `device` and `reason` of every node and builds `graph.partitions`; nodes end up in execution order.
 
     `calibrated`: whether images will tell the scales that a quantised model does not give.
@@ -98,7 +112,7 @@ def partition(graph: Graph, calibrated: bool = True) -> Graph:
     region = editor.reaches_convolution()
     before_another = {id(p) for n in editor.ordered() if id(n) in region for t in n.inputs if (p := editor.producer(t))}
     for node in editor.ordered():
-        node.reason = failed(node, graph) if id(node) in region else HEAD_REASON
+        node.reason = failed(node, graph, precision) if id(node) in region else HEAD_REASON
         if graph.grids and not calibrated and id(node) not in before_another and not node.reason:
             node.reason = "" if node.outputs[0] in graph.grids else FLOAT_REASON
         node.device = CPU if node.reason else NPU
@@ -113,9 +127,9 @@ def partition(graph: Graph, calibrated: bool = True) -> Graph:
     return graph
 
 
-def failed(node: Node, graph: Graph) -> str:
+def failed(node: Node, graph: Graph, precision: str = "int8") -> str:
     """The message of the first constraint that keeps `node` off the NPU, empty if none does."""
-    for constraint in COMMON:
+    for constraint in (SEMANTICS[precision], *COMMON[1:]):
         if not constraint(node, graph):
             return _message(constraint, node)
     operator = operators.find(node.op)

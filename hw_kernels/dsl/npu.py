@@ -81,6 +81,12 @@ class Npu(Bf16Instructions):
         self.instructions.append(instr)
         return instr
 
+    def temporary(self, like: Tile) -> Tile:
+        """A tile of its own in SRAM, as large as `like`, for values inside a program; the memory plan gives it its place while it is used."""
+        pixel = like.block_bytes * like.blocks
+        buffer = Buffer(f"temporary{len(self.instructions)}", like.rows * like.cols * pixel, SRAM)
+        return replace(like, buffer=buffer, offset=0, row_stride=like.cols * pixel, pixel_stride=pixel)
+
     # ---- transfers -------------------------------------------------------------------------------------------------
     def load_bytes(self, source: Ref, target: Buffer, size: int, offset: int = 0) -> None:
         """`size` bytes (a multiple of 16) of the `.bin` or the pool to `target`."""

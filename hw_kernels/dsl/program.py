@@ -82,6 +82,10 @@ class LayerProgram:
         """Bytes of the weights of a cut of `blocks` blocks."""
         return 0
 
+    def temporaries(self, work: Work) -> int:
+        """Tiles of the output band's size that the program holds at one time besides operands and output (`Npu.temporary`)."""
+        return 0
+
     def macs(self, work: Work) -> int:
         """Multiply-accumulates of the logical operator (no padding lanes, no skipped taps)."""
         return 0
