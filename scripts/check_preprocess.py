@@ -25,7 +25,7 @@ MATCH_IOU = 0.5
 LEAST_AGREEMENT = (
     0.5  # share of the score that the mirror image confirms; below it detections are noise and count nothing
 )
-CLEAR_GAIN = 1.1  # better by this factor in at least 95 of 100 draws of the images
+CLEAR_GAIN = 1.1  # better by this factor in at least 99 of 100 draws of the images
 DRAWS = 1000
 ROUNDS = 3
 MOST_IMAGES = 64
@@ -49,7 +49,7 @@ class Setting:
     evidence: np.ndarray = field(default_factory=lambda: np.zeros(0))
     agreement: float = 0.0
     detections: float = 0.0  # per image
-    gain: float = 1.0  # over the setting it was compared with, in 95 of 100 draws at least
+    gain: float = 1.0  # over the setting it was compared with, in 99 of 100 draws at least
 
     @property
     def changes(self) -> str:
@@ -118,11 +118,11 @@ def matched_score(found: np.ndarray, partners: np.ndarray) -> float:
 
 
 def clear_gain(evidence: np.ndarray, base: np.ndarray) -> float:
-    """The factor by which `evidence` exceeds `base` in at least 95 of 100 draws of the images with replacement (seeded)."""
+    """The factor by which `evidence` exceeds `base` in at least 99 of 100 draws of the images with replacement (seeded)."""
     draws = np.random.default_rng(0).integers(0, len(base), (DRAWS, len(base)))
     floor = 1e-3  # so that nothing against nothing is no gain
     ratios = (evidence[draws].mean(axis=1) + floor) / (base[draws].mean(axis=1) + floor)
-    return float(np.quantile(ratios, 0.05))
+    return float(np.quantile(ratios, 0.01))
 
 
 class Judge:
