@@ -1,0 +1,41 @@
+"""The fusion benchmark: its page is up to date, and what it says follows from how many bytes each variant must move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npuforge.hw_kernels.arch import load
+from npuforge.scripts.fusion_benchmark import Row, markdown, plot, rows
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def measured() -> list[Row]:
+    return rows(load("nf-b4096"))
+
+
+def test_page_and_picture_are_up_to_date(measured: list[Row]) -> None:
+    remedy = "run python -m npuforge.scripts.fusion_benchmark --markdown docs/fusion.md --plot docs/fusion.svg"
+    assert (DOCS / "fusion.md").read_text(encoding="utf-8") == markdown(measured, load("nf-b4096")), remedy
+    assert (DOCS / "fusion.svg").read_text(encoding="utf-8") == plot(measured), remedy
+
+
+def test_separate_programs_move_the_maps_in_between_twice_each(measured: list[Row]) -> None:
+    """Two maps between three layers, each written and read once: 4 * 16 lanes * blocks * pixels, besides a few parameters."""
+    for row in measured:
+        _, channels, size = (part.strip() for part in row.shape.split(","))
+        height, width = (int(v) for v in size.split("x"))
+        moved = 4 * 16 * -(-int(channels.split("→")[1]) // 16) * height * width
+        extra = row.costs["three programs"].ddr_bytes - row.costs["fused"].ddr_bytes - moved
+        parameters = 40 * 16 * -(-int(channels.split("→")[1]) // 16)  # records and addends of two more layers
+        assert 0 <= extra <= parameters + 1024, (row.name, extra)
+
+
+def test_fusing_never_costs(measured: list[Row]) -> None:
+    for row in measured:
+        assert row.costs["fused"].cycles <= row.costs["one program"].cycles <= row.costs["three programs"].cycles, (
+            row.name
+        )
