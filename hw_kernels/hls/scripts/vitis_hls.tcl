@@ -8,12 +8,13 @@
 set arch [expr {[info exists ::env(NPU_ARCH)] ? $::env(NPU_ARCH) : "nf-b4096"}]
 set top [expr {[info exists ::env(NPU_TOP)] ? $::env(NPU_TOP) : "npu_top"}]
 set part [expr {[info exists ::env(NPU_PART)] ? $::env(NPU_PART) : "xczu9eg-ffvb1156-2-e"}]
-array set pixels {nf-b1024 2 nf-b4096 8}
-array set sram {nf-b1024 524288 nf-b4096 2097152}
+array set pixels {nf-b1024 2 nf-b4096 8 nf-b1024-bf16 2 nf-b4096-bf16 8}
+array set sram {nf-b1024 524288 nf-b4096 2097152 nf-b1024-bf16 524288 nf-b4096-bf16 2097152}
+set bf16 [string match *-bf16 $arch]
 if {![info exists pixels($arch)]} { error "NPU_ARCH: expected one of [array names pixels], found $arch" }
 
 set hls hw_kernels/hls
-set flags "-std=c++17 -I$hls -I.native-build/hls -DNPU_PIXEL_PARALLEL=$pixels($arch) -DNPU_SRAM_BYTES=$sram($arch)"
+set flags "-std=c++17 -I$hls -I.native-build/hls -DNPU_PIXEL_PARALLEL=$pixels($arch) -DNPU_SRAM_BYTES=$sram($arch) -DNPU_BF16=$bf16"
 set source [expr {$top eq "npu_top" ? "$hls/npu_top.cpp" : "$hls/npu_overlay.cpp"}]
 
 open_project -reset .native-build/hls/$arch-$top
