@@ -6,6 +6,7 @@ or from the integer inputs (newer ones): `integers` reads either.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,27 @@ class HostOp(Op):
     def reference(self, node: Node, inputs: Inputs) -> Inputs:
         wide = [x.astype(np.float64) if x is not None and x.dtype.kind == "f" else x for x in inputs]
         return [np.asarray(y) for y in self.compute(node, wide)]
+
+
+class Deployed(HostOp):
+    """An operator of deployed networks that the kit does not train."""
+
+    no_gradient = "runs in deployed networks only: its gradient is the training framework's"
+
+
+class DeployedUnary(Deployed):
+    """y = function(x), element by element."""
+
+    def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        return [shapes[0]]
+
+    def function(self, x: np.ndarray, node: Node) -> Any:
+        """The function of one float64 array."""
+        raise NotImplementedError
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        with np.errstate(all="ignore"):
+            return [self.function(inputs[0], node)]
 
 
 class Unary(HostOp):
@@ -137,3 +159,31 @@ def integers(node: Node, inputs: list[Any], name: str, position: int) -> list[in
 def optional(inputs: list[Any], position: int) -> Any:
     """Input `position`, None if there is none."""
     return inputs[position] if position < len(inputs) else None
+
+
+def without_nan(key: np.ndarray, axis: int) -> np.ndarray:
+    """A key whose largest element along the axis is where the kernels find it: comparisons with NaN are false, so it is passed over, and where it
+    comes first nothing replaces it."""
+    first = np.isnan(np.take(key, [0], axis))
+    position = np.arange(key.shape[axis]).reshape([-1 if i == axis % key.ndim else 1 for i in range(key.ndim)])
+    return np.where(first, np.where(position == 0, 0.0, -np.inf), np.where(np.isnan(key), -np.inf, key))
+
+
+def spread(node: Node, x: np.ndarray, parameter: np.ndarray) -> np.ndarray:
+    """A scale or zero point of QuantizeLinear and DequantizeLinear in a shape that broadcasts to `x`."""
+    parameter = np.asarray(parameter)
+    if parameter.size == 1:
+        return parameter.reshape(())
+    axis, block = int(node.attrs.get("axis", 1)) % x.ndim, int(node.attrs.get("block_size", 0))
+    if block:
+        return np.repeat(parameter, block, axis)[tuple(slice(0, d) for d in x.shape)]
+    return parameter.reshape([-1 if d == axis else 1 for d in range(x.ndim)])
+
+
+REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {  # of the scatter operators: (old, update) -> new
+    "none": lambda old, update: update,
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}

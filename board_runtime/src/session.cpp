@@ -134,11 +134,12 @@ void Session::bind_input(Context& context, const std::string& name, const InputB
     const int index = plan_.find(name);
     Tensor& tensor = context.bindings.tensors[static_cast<std::size_t>(index)];
     const bool read_by_cpu = plan_.in_arena(index);
-    const bool nhwc = meta.shape.size() == 4 && (meta.nhwc || input.nhwc || input.type == Type::kUint8);
+    const bool pixels = input.type == Type::kUint8 && tensor.type != Type::kUint8;
+    const bool nhwc = meta.shape.size() == 4 && (meta.nhwc || input.nhwc || pixels);
     const Shape own(meta.shape);
     expect_shape(name, nhwc ? nhwc_shape(own) : own, input.shape);
     if (read_by_cpu) tensor.data = context.arena.data() + plan_.offset(index);
-    if (input.type == Type::kUint8 || input.type == Type::kInt8) {
+    if (pixels || (input.type == Type::kInt8 && tensor.type != Type::kInt8)) {
         if (!meta.npu || meta.npu->bf16 || (input.type == Type::kUint8 && !meta.npu->is_image()))
             throw ArgumentError("input '" + name + "': expected " + meta.dtype + ", found " +
                                 cpu::type_name(input.type) +

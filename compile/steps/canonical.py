@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npuforge.compile.ir.errors import ModelError, QuantisationError, UnsupportedError
+from npuforge.compile.ir.errors import ModelError, QuantisationError
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.steps.activations import ACTIVATION
 from npuforge.compile.steps.fold import channel_affine
+from npuforge.compile.steps.partition import missing_attributes
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 
@@ -34,8 +35,8 @@ _WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 
 def _check_window(editor: Editor, node: Node) -> None:
     """ModelError where a window does not fit its input: ONNX's shape inference lets it pass."""
-    if "strides" not in node.attrs or not _four(editor, node.inputs[0], node.outputs[0]):
-        return
+    if missing_attributes(node) or "auto_pad" in node.attrs or not _four(editor, node.inputs[0], node.outputs[0]):
+        return  # its ONNX form, for the CPU
     operator = operators.find(node.op)
     assert operator is not None
     stated = editor.shape(node.outputs[0])
@@ -83,17 +84,10 @@ def _finite(node: Node, label: str, value: np.ndarray) -> None:
 
 
 def _conv(editor: Editor, node: Node) -> None:
+    """Weights and bias are constants and the tensors feature maps, else the node keeps its ONNX form (and runs on the CPU)."""
     weight = editor.constant(node.inputs[1])
-    if not _four(editor, node.inputs[0], node.outputs[0]):
-        rank = len(editor.shape(node.inputs[0]))
-        raise UnsupportedError(
-            f"node '{node.name}' ({node.op}) works on a tensor with {rank} dimensions; expected 4 (N, C, H, W): "
-            "export it with two-dimensional convolutions"
-        )
-    if weight is None:
-        raise UnsupportedError(
-            f"node '{node.name}' ({node.op}) has weights that are computed at run time; export with constant weights"
-        )
+    if weight is None or not _four(editor, node.inputs[0], node.outputs[0]):
+        return
     group = int(node.attrs.get("group", 1))
     if weight.ndim != 4 or group < 1:
         raise ModelError(
@@ -107,9 +101,7 @@ def _conv(editor: Editor, node: Node) -> None:
     outputs = weight.shape[0] if node.op == "Conv" else weight.shape[1] * group
     bias = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(outputs, np.float32)
     if bias is None:
-        raise UnsupportedError(
-            f"node '{node.name}' ({node.op}) has a bias that is computed at run time; export with a constant bias"
-        )
+        return
     read = weight.shape[1] * group if node.op == "Conv" else weight.shape[0]
     channels = editor.shape(node.inputs[0])[1]
     if read != channels or outputs % group or np.shape(bias) != (outputs,):

@@ -87,7 +87,7 @@ def run(tiled: TileResult, memory: MemoryPlan, preprocess: Preprocess) -> Compil
     """The step."""
     lanes = tiled.lanes
     qgraph, graph, arch = lanes.qgraph, lanes.qgraph.graph, lanes.arch
-    constants, extra = constant_sections(qgraph)
+    constants, extra = constant_sections(graph)
     sections = _parameter_sections(tiled) + extra
     writer = _writer(sections, sum(len(e.instructions) + 1 for e in tiled.partitions) * INSTRUCTION_BYTES)
     offsets = writer.layout()

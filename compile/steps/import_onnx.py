@@ -21,6 +21,7 @@ from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.control_flow import write_out
 from npuforge.compile.steps.dequantise import take_pairs
+from npuforge.compile.steps.functions import Origins, expand_functions
 from npuforge.compile.steps.infer import propagate
 from npuforge.compile.steps.onnx_file import check_model, read_model
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
@@ -73,9 +74,10 @@ def import_model(path: str | Path, shapes: Shapes | None = None) -> Graph:
 def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> Imported:
     """As `import_model`, with the prepared ONNX model and the warnings."""
     model = prepare_model(source, shapes)
-    simplified, trouble = _simplify(model)
+    expanded, origins = expand_functions(model)
+    simplified, trouble = _simplify(expanded)
     name = Path(source).stem if not isinstance(source, onnx.ModelProto) else (source.graph.name or "model")
-    graph = _to_graph(write_out(simplified), name)
+    graph = _to_graph(write_out(simplified), name, origins)
     graph.metadata = {p.key: p.value for p in model.metadata_props}
     trouble += expand_quantised(graph)
     upgrade(graph)
@@ -217,7 +219,7 @@ def _type_name(code: int) -> str:
     return onnx.TensorProto.DataType.Name(code).lower() if known else f"elements of the unknown type {code}"
 
 
-def _to_graph(model: onnx.ModelProto, name: str) -> Graph:
+def _to_graph(model: onnx.ModelProto, name: str, origins: Origins) -> Graph:
     opset = next((o.version for o in model.opset_import if o.domain in STANDARD), 0)
     constants = {i.name: _single(numpy_helper.to_array(i)) for i in model.graph.initializer}
     graph = Graph(
@@ -246,7 +248,16 @@ def _to_graph(model: onnx.ModelProto, name: str) -> Graph:
         if op == "Constant":
             constants[proto.output[0]] = _constant_value(proto, attrs)
             continue
-        graph.nodes.append(Node(proto.name, op, list(proto.input), list(proto.output), attrs, sources=[proto.name]))
+        graph.nodes.append(
+            Node(
+                proto.name,
+                op,
+                list(proto.input),
+                list(proto.output),
+                attrs,
+                sources=[origins.get(proto.name, proto.name)],
+            )
+        )
     return graph
 
 

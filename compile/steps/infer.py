@@ -55,11 +55,20 @@ def propagate(graph: Graph) -> None:
         _keep_grid(graph, node)
     graph.nodes = kept
     _refuse_open_convolutions(graph)
-    for name in graph.outputs:
-        if name in graph.constants:
-            raise UnsupportedError(
-                f"graph output '{name}' is constant: it does not depend on the input; remove it from the outputs"
-            )
+    _write_constant_outputs(graph)
+
+
+def _write_constant_outputs(graph: Graph) -> None:
+    """An output that does not depend on the input (anchors, a shape) is copied out by a node, as every output has one that writes it."""
+    for name in dict.fromkeys(graph.outputs):
+        if name not in graph.constants:
+            continue
+        value = f"{name}/constant"
+        graph.constants[value] = graph.constants.pop(name)
+        graph.tensors[value] = TensorInfo(value, graph.tensors[name].shape, graph.tensors[name].dtype)
+        for node in graph.nodes:
+            node.inputs = [value if t == name else t for t in node.inputs]
+        graph.nodes.append(Node(f"{name}/copy", "Identity", [value], [name], sources=[f"{name}/copy"]))
 
 
 def _keep_grid(graph: Graph, node: Node) -> None:
@@ -131,6 +140,8 @@ def _infer(graph: Graph, node: Node) -> None:
         if not name:
             continue
         if shape is None:
+            shape = _own_shape(graph, node, node.outputs.index(name))
+        if shape is None:
             raise UnsupportedError(
                 f"node '{node.name}' ({node.op}): not even the number of dimensions of '{name}' is known before the data; "
                 "export the network without this node (post-processing is done by the runtime's head)"
@@ -169,6 +180,18 @@ def _check_reshape(graph: Graph, node: Node) -> None:
             f"node '{node.name}' (Reshape): attribute or input 'shape' asks for {list(after)}, its input is {list(before)}: the file holds this size "
             "for another input size; give --shape the size that the model was exported for, or export it with dynamic height and width"
         )
+
+
+def _own_shape(graph: Graph, node: Node, position: int) -> tuple[int, ...] | None:
+    """The registered operator's word where ONNX's inference has none."""
+    operator = find_operator(node.op)
+    shapes = [graph.tensors[t].shape for t in node.inputs if t]
+    if operator is None or operator.shape_from_values or any(OPEN in s for s in shapes):
+        return None
+    try:
+        return operator.infer(node, shapes)[position]
+    except (NpuforgeError, ValueError, KeyError, IndexError, TypeError):
+        return None
 
 
 def _infer_custom(graph: Graph, node: Node) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuforge.compile.ir.graph import Activation, Node
+from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.steps.emit import Emitted
 from npuforge.compile.steps.layers import Layer
@@ -21,9 +21,8 @@ from npuforge.hw_kernels.isa.instructions import Engine
 from npuforge.hw_kernels.timing import Schedule
 
 
-def constant_sections(qgraph: QGraph) -> tuple[dict[str, Any], list[tuple[str, binfile.Dtype, bytes]]]:
+def constant_sections(graph: Graph) -> tuple[dict[str, Any], list[tuple[str, binfile.Dtype, bytes]]]:
     """Constants that CPU partitions read."""
-    graph = qgraph.graph
     nodes = {n.name: n for n in graph.nodes}
     used: dict[str, None] = {}
     for part in graph.partitions:

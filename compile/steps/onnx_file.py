@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
+import onnx.version_converter
 from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError
+
+OLDEST = 7  # operator set; every later step knows this one and newer ones
 
 _KNOWN_STARTS = (
     (b"PK\x03\x04", "a zip archive (a PyTorch checkpoint?); export it with torch.onnx.export"),
@@ -160,6 +163,7 @@ def check_model(path: str, model: onnx.ModelProto) -> None:
         from onnx import inliner
 
         model.CopyFrom(inliner.inline_local_functions(model))
+    _raise_oldest(path, model)
     if not model.graph.output:
         raise ModelError(f"{path}: the graph has no output; export it again with its outputs named")
     open_outputs = [
@@ -177,3 +181,48 @@ def check_model(path: str, model: onnx.ModelProto) -> None:
     finally:
         for output in open_outputs:
             output.ClearField("shape")
+
+
+def _raise_oldest(path: str, model: onnx.ModelProto) -> None:
+    """Operator sets before 7 (broadcast by attribute) in the form of 7, by ONNX's own converter."""
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OLDEST)
+    if version >= OLDEST:
+        return
+    try:
+        _broadcast_explicitly(model)
+        model.CopyFrom(onnx.version_converter.convert_version(model, OLDEST))
+    except Exception as error:  # the converter throws whatever its adapters throw
+        first = (str(error).splitlines() or [""])[0]
+        raise ModelError(
+            f"{path}: operator set {version} is older than {OLDEST} and ONNX's converter cannot raise it ({first}); "
+            "export the network again with operator set 11 or newer"
+        ) from error
+
+
+def _broadcast_explicitly(model: onnx.ModelProto) -> None:
+    """Before operator set 7 an operand lies along axes of the other that an attribute names, a PRelu slope along the channels: trailing axes of
+    size 1 say so. (ONNX's converter places such an operand wrongly.)"""
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    shapes = {v.name: len(v.type.tensor_type.shape.dim) for v in (*inferred.input, *inferred.value_info)}
+    ranks = shapes | {i.name: len(i.dims) for i in model.graph.initializer}
+    nodes = []
+    for position, node in enumerate(model.graph.node):
+        axis = next((a.i for a in node.attribute if a.name == "axis"), None)
+        if any(a.name == "broadcast" and a.i for a in node.attribute) and axis is not None:
+            del node.attribute[[a.name for a in node.attribute].index("axis")]
+        else:
+            axis = 1 if node.op_type == "PRelu" else None
+        if axis is not None:
+            whole, part = (ranks.get(t) for t in node.input[:2])
+            if whole is None or part is None:
+                raise ValueError(f"the shapes of '{node.input[0]}' and '{node.input[1]}' are not known")
+            trailing = whole - axis % max(whole, 1) - part
+            if trailing > 0 and not (node.op_type == "PRelu" and part == 0):
+                target = f"{node.input[1]}/along_{position}"
+                axes = list(range(part, part + trailing))
+                nodes.append(onnx.helper.make_node("Unsqueeze", [node.input[1]], [target], axes=axes))
+                node.input[1] = target
+        nodes.append(node)
+    copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)

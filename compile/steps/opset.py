@@ -15,7 +15,6 @@ from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node
 
 TARGET = 18
-OLDEST = 7
 
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 
@@ -81,6 +80,11 @@ class _Upgrade:
             node.attrs["nearest_mode"] = "ceil" if down else "floor"
 
     def dropout(self, node: Node) -> None:
+        training = node.inputs[2] if len(node.inputs) > 2 else ""
+        if training and bool(np.any(self.graph.constants.get(training, True))):
+            raise UnsupportedError(
+                f"node '{node.name}' (Dropout) is in training mode, or may be; export the network with model.eval()"
+            )
         node.attrs = {}
         node.inputs = node.inputs[:1]
 
@@ -102,6 +106,7 @@ class _Upgrade:
             )
 
 
+_ANY = 1 << 16  # whatever the operator set
 _CHANGED: dict[str, tuple[int, Callable[[_Upgrade, Node], None]]] = {
     "Clip": (11, _Upgrade.clip),
     "Pad": (11, _Upgrade.pad),
@@ -113,10 +118,10 @@ _CHANGED: dict[str, tuple[int, Callable[[_Upgrade, Node], None]]] = {
     "TopK": (10, _Upgrade.top_k),
     "Upsample": (10, _Upgrade.upsample),
     "Resize": (11, _Upgrade.resize),
-    "Dropout": (TARGET + 1, _Upgrade.dropout),
+    "Dropout": (_ANY, _Upgrade.dropout),
     "BatchNormalization": (14, _Upgrade.batch_normalization),
     "RoiAlign": (16, _Upgrade.roi_align),
-    "Scatter": (TARGET + 1, _Upgrade.scatter),
+    "Scatter": (_ANY, _Upgrade.scatter),
     "Cast": (9, _Upgrade.cast),
     **{f"Reduce{kind}": (18, _Upgrade.axes) for kind in _REDUCTIONS},
 }
@@ -127,10 +132,6 @@ def upgrade(graph: Graph) -> None:
 
     Softmax before 13 works on the flattened tail: kept here as attribute `flatten`, resolved once shapes are known (`fold`).
     """
-    if graph.opset < OLDEST:
-        raise ModelError(
-            f"operator set {graph.opset} is older than {OLDEST}; export the network again with operator set 11 or newer"
-        )
     changes = _Upgrade(graph)
     for node in graph.nodes:
         if node.op == "BatchNormalization" and node.attrs.get("training_mode"):

@@ -312,5 +312,4 @@ def macs(node: Node, graph: Graph) -> int:
         return 0
     weight = graph.tensors[node.inputs[1]].shape
     tensor = node.outputs[0] if node.op == "Conv" else node.inputs[0]
-    _, channels, height, width = graph.tensors[tensor].shape
-    return channels * height * width * math.prod(weight[1:])
+    return math.prod(graph.tensors[tensor].shape[1:]) * math.prod(weight[1:])

@@ -108,12 +108,6 @@ def test_channels_that_do_not_fit(build, weights):
         verify(fuse(fold(graph)), "fuse")
 
 
-def test_old_operator_set(build):
-    model = build([("Relu", ["x"], ["y"], {})], opset=6)
-    with pytest.raises(ModelError, match="operator set 6 is older than 7"):
-        import_onnx(model)
-
-
 # ---- shapes
 @pytest.fixture
 def dynamic(tmp_path, build, weights):
@@ -257,16 +251,6 @@ def test_control_flow(build):
         import_onnx(model)
 
 
-def test_constant_output(build):
-    model = build(
-        [("Identity", ["c"], ["y"], {}), ("Relu", ["x"], ["z"], {})],
-        constants={"c": np.ones(3, np.float32)},
-        outputs=["y", "z"],
-    )
-    with pytest.raises(UnsupportedError, match=r"'y' is constant"):
-        import_onnx(model)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_weights_that_are_not_finite(small, bad):
     value = numpy_helper.to_array(small.graph.initializer[0]).copy()
@@ -274,14 +258,6 @@ def test_weights_that_are_not_finite(small, bad):
     small.graph.initializer[0].CopyFrom(numpy_helper.from_array(value, "w"))
     with pytest.raises(QuantisationError, match=r"'conv'.*1 of 216 weights"):
         fuse(fold(import_onnx(small).graph))
-
-
-def test_weights_that_are_computed(build):
-    model = build(
-        [("Conv", ["x", "v"], ["y"], {"kernel_shape": [8, 8]}, "conv")], inputs={"x": (1, 4, 8, 8), "v": (6, 4, 8, 8)}
-    )
-    with pytest.raises(UnsupportedError, match=r"'conv'.*constant weights"):
-        fuse(fold(import_onnx(model).graph))
 
 
 ONE_DIMENSION = {

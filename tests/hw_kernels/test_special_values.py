@@ -37,6 +37,16 @@ VALUES = {
 }
 # ONNX Runtime leaves these open (1.32: maxima ignore NaN or pass it on depending on the shape); ours is the rule above.
 OPEN_IN_ONNX_RUNTIME = {(op, "nan") for op in ("TopK", "NonMaxSuppression", "MaxPool", "ReduceMax", "ReduceMin")}
+OPEN_IN_ONNX_RUNTIME |= {
+    ("CastLike", "nan"),
+    ("CastLike", "inf"),
+    ("QuantizeLinear", "nan"),
+    ("Hardmax", "nan"),
+}  # as integers, as a position
+# ONNX Runtime multiplies pixels that a sample does not touch by 0.
+OPEN_IN_ONNX_RUNTIME |= {(op, label) for op in ("RoiAlign", "DeformConv") for label in ("nan", "inf", "-inf")}
+# Its sum over channels slides: what has entered once stays in the rounding, or as NaN.
+OPEN_IN_ONNX_RUNTIME |= {("LRN", label) for label in ("nan", "inf", "-inf", "1e5", "-1e5")}
 
 
 def with_value(subject: Subject, label: str) -> list[Any]:

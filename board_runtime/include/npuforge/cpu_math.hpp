@@ -1,5 +1,5 @@
-// Scalar functions and loop templates shared by CPU operators: unary, binary with broadcasting, strided copies, window
-// sizes.
+// Scalar functions and loop templates shared by CPU operators: unary, binary and variadic with broadcasting, strided
+// copies.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "npuforge/cpu.hpp"
 
@@ -59,6 +60,42 @@ void normalise_rows(const float* x, float* y, std::int64_t rows, std::int64_t si
     }
 }
 
+/// Integer arithmetic modulo 2^n, as numpy and ONNX Runtime have it; floats as they are.
+template <typename T, typename F>
+T wrapped(T p, T q, F f) {
+    if constexpr (std::is_integral_v<T>) {
+        using U = std::make_unsigned_t<T>;
+        return static_cast<T>(static_cast<U>(f(static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(q))));
+    } else {
+        return f(p, q);
+    }
+}
+
+/// |x|; the lowest integer stays, as it has no opposite.
+template <typename T>
+T magnitude(T x) {
+    if constexpr (std::is_floating_point_v<T>) {
+        return std::fabs(x);
+    } else if constexpr (std::is_unsigned_v<T>) {
+        return x;
+    } else {
+        return x < 0 ? wrapped(T{}, x, [](auto p, auto q) { return p - q; }) : x;
+    }
+}
+
+/// Truncation; NaN gives 0, what does not fit the nearest value that does. Floats as they are.
+template <typename To>
+To saturate(double value) {
+    if constexpr (std::is_floating_point_v<To>) {
+        return static_cast<To>(value);
+    } else {
+        if (value != value) return To{0};
+        if (value <= static_cast<double>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+        if (value >= static_cast<double>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+        return static_cast<To>(value);
+    }
+}
+
 /// Numpy broadcasting of two shapes; fails naming the node.
 inline Shape broadcast(const NodeInfo& node, const Shape& a, const Shape& b) {
     Shape out;
@@ -83,8 +120,8 @@ inline void broadcast_strides(const Shape& shape, const Shape& out, std::int64_t
 }
 
 /// out[i] = f(a, b) over the broadcast shape; the innermost dimension is a plain loop.
-template <typename T, typename R, typename F>
-void broadcast_apply(const T* a, const Shape& shape_a, const T* b, const Shape& shape_b, R* out, const Shape& shape,
+template <typename T, typename U, typename R, typename F>
+void broadcast_apply(const T* a, const Shape& shape_a, const U* b, const Shape& shape_b, R* out, const Shape& shape,
                      F f) {
     const std::int64_t total = shape.count();
     if (total == 0) return;
@@ -137,19 +174,33 @@ void with_type(Type type, F f) {
     }
 }
 
-/// Calls `f` with a float, int64_t or int32_t; fails naming the node for other types.
+/// As `with_type`; fails naming the node for bool.
 template <typename F>
 void with_number(const NodeInfo& node, Type type, F f) {
-    switch (type) {
-        case Type::kFloat32:
-            return f(float{});
-        case Type::kInt64:
-            return f(std::int64_t{});
-        case Type::kInt32:
-            return f(std::int32_t{});
-        default:
-            node.fail(std::string("type ") + type_name(type) + " is not supported; expected float32, int64 or int32");
-    }
+    if (type == Type::kBool) node.fail("type bool is not supported; expected a number");
+    with_type(type, f);
+}
+
+/// A kernel y = f(x) on numbers of any type and shape; y has the type of x.
+template <typename F>
+Kernel unary_number(const NodeInfo& node, F f) {
+    Kernel kernel;
+    kernel.shape = [node](const Args& args) {
+        node.check(args.has(0), "an input is needed");
+        with_number(node, args.in(0).type, [](auto) {});
+        args.out().type = args.in(0).type;
+        args.out().shape = args.in(0).shape;
+    };
+    kernel.run = [f](const Args& args) {
+        with_type(args.in(0).type, [&](auto zero) {
+            using T = decltype(zero);
+            const T* x = args.in(0).as<T>();
+            T* y = args.out().as<T>();
+            const std::int64_t count = args.in(0).shape.count();
+            for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(f(x[i]));
+        });
+    };
+    return kernel;
 }
 
 /// A kernel with two broadcast inputs of one number type; `boolean`: the result is bool.
@@ -161,14 +212,14 @@ Kernel binary(const NodeInfo& node, F f, bool boolean = false) {
         if (args.in(0).type != args.in(1).type)
             node.fail(std::string("input types differ: ") + type_name(args.in(0).type) + ", " +
                       type_name(args.in(1).type));
-        with_number(node, args.in(0).type, [](auto) {});
+        if (!boolean) with_number(node, args.in(0).type, [](auto) {});
         args.out().type = boolean ? Type::kBool : args.in(0).type;
         args.out().shape = broadcast(node, args.in(0).shape, args.in(1).shape);
     };
-    kernel.run = [node, f, boolean](const Args& args) {
+    kernel.run = [f, boolean](const Args& args) {
         const Tensor &a = args.in(0), &b = args.in(1);
         Tensor& y = args.out();
-        with_number(node, a.type, [&](auto zero) {
+        with_type(a.type, [&](auto zero) {
             using T = decltype(zero);
             if (boolean)
                 broadcast_apply(a.as<T>(), a.shape, b.as<T>(), b.shape, y.as<std::uint8_t>(), y.shape,
@@ -179,6 +230,82 @@ Kernel binary(const NodeInfo& node, F f, bool boolean = false) {
         });
     };
     return kernel;
+}
+
+/// A kernel y = step(… step(x0, x1) …, xn), then finish(y, n), over broadcast inputs of one number type.
+template <typename F, typename G>
+Kernel variadic(const NodeInfo& node, F step, G finish) {
+    Kernel kernel;
+    kernel.shape = [node](const Args& args) {
+        node.check(args.has(0), "an input is needed");
+        with_number(node, args.in(0).type, [](auto) {});
+        Shape shape = args.in(0).shape;
+        for (std::size_t i = 1; i < args.input_count; ++i) {
+            node.check(args.has(i) && args.in(i).type == args.in(0).type, "inputs must have one type");
+            shape = broadcast(node, shape, args.in(i).shape);
+        }
+        args.out().type = args.in(0).type;
+        args.out().shape = shape;
+    };
+    kernel.run = [step, finish](const Args& args) {
+        Tensor& y = args.out();
+        with_type(y.type, [&](auto zero) {
+            using T = decltype(zero);
+            T* out = y.as<T>();
+            const Tensor& first = args.in(0);
+            broadcast_apply(first.as<T>(), first.shape, first.as<T>(), first.shape, out, y.shape,
+                            [](T p, T) { return p; });
+            for (std::size_t i = 1; i < args.input_count; ++i)
+                broadcast_apply(out, y.shape, args.in(i).as<T>(), args.in(i).shape, out, y.shape,
+                                [&](T p, T q) { return static_cast<T>(step(p, q)); });
+            const std::int64_t total = y.shape.count();
+            const auto count = static_cast<T>(args.input_count);
+            for (std::int64_t i = 0; i < total; ++i) out[i] = static_cast<T>(finish(out[i], count));
+        });
+    };
+    return kernel;
+}
+
+/// The `reduction` attribute of the scatter operators.
+enum class Reduction : std::uint8_t { kNone, kAdd, kMul, kMax, kMin };
+
+inline Reduction reduction_of(const NodeInfo& node) {
+    const std::string name = node.string("reduction", "none");
+    if (name == "add") return Reduction::kAdd;
+    if (name == "mul") return Reduction::kMul;
+    if (name == "max") return Reduction::kMax;
+    if (name == "min") return Reduction::kMin;
+    node.check(name == "none", "reduction expected none, add, mul, max or min");
+    return Reduction::kNone;
+}
+
+template <typename T>
+T reduce_into(Reduction reduction, T old, T value) {
+    switch (reduction) {
+        case Reduction::kAdd:
+            return wrapped(old, value, [](auto p, auto q) { return p + q; });
+        case Reduction::kMul:
+            return wrapped(old, value, [](auto p, auto q) { return p * q; });
+        case Reduction::kMax:
+            return std::max(old, value);
+        case Reduction::kMin:
+            return std::min(old, value);
+        case Reduction::kNone:
+            break;
+    }
+    return value;
+}
+
+/// Position of an index that counts from the end when negative; fails naming the node outside [-dim, dim).
+inline std::int64_t normal_index(const NodeInfo& node, std::int64_t index, std::int64_t dim) {
+    if (index < -dim || index >= dim)
+        node.fail("index " + std::to_string(index) + " is outside an axis of " + std::to_string(dim));
+    return index < 0 ? index + dim : index;
+}
+
+/// An int64 or int32 value.
+inline std::int64_t integer_at(const Tensor& tensor, std::int64_t i) {
+    return tensor.type == Type::kInt64 ? tensor.as<std::int64_t>()[i] : tensor.as<std::int32_t>()[i];
 }
 
 /// Copies `shape` elements of `item` bytes from strided (element strides, may be 0 or negative) to contiguous memory.
@@ -220,30 +347,6 @@ Kernel view(F reshape) {
     };
     kernel.run = [](const Args&) {};
     return kernel;
-}
-
-/// Sliding-window geometry of one spatial axis.
-struct Window {
-    std::int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
-    std::int64_t reach() const { return (kernel - 1) * dilation + 1; }
-};
-
-/// ONNX rules for `auto_pad`, `pads` and `ceil_mode`; sets pads and `out`.
-inline void resolve_window(const NodeInfo& node, Window& w, const std::string& auto_pad, bool ceil_mode) {
-    node.check(w.stride > 0 && w.dilation > 0 && w.kernel > 0, "strides, dilations and kernel must be positive");
-    if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
-        w.out = (w.in + w.stride - 1) / w.stride;
-        const std::int64_t total = std::max<std::int64_t>(0, (w.out - 1) * w.stride + w.reach() - w.in);
-        w.pad_begin = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
-        w.pad_end = total - w.pad_begin;
-        return;
-    }
-    if (auto_pad == "VALID") w.pad_begin = w.pad_end = 0;
-    const std::int64_t span = w.in + w.pad_begin + w.pad_end - w.reach();
-    node.check(span >= 0, "the window is larger than the padded input");
-    w.out = (ceil_mode ? (span + w.stride - 1) / w.stride : span / w.stride) + 1;
-    if (ceil_mode && (w.out - 1) * w.stride >= w.in + w.pad_begin)
-        --w.out;  // a window must start inside the input or its left border
 }
 
 }  // namespace npuforge::cpu

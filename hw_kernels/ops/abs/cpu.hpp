@@ -1,4 +1,4 @@
-// Abs on the CPU partition: y = |x|.
+// Abs on the CPU partition: y = |x|; the lowest integer stays, as it has no opposite.
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -7,7 +7,7 @@
 namespace npuforge::cpu {
 
 inline void register_abs(Registry& registry) {
-    registry.add("Abs", [](const NodeInfo& node) { return unary(node, [](float x) { return std::fabs(x); }); });
+    registry.add("Abs", [](const NodeInfo& node) { return unary_number(node, [](auto x) { return magnitude(x); }); });
 }
 
 }  // namespace npuforge::cpu

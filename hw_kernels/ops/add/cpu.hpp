@@ -7,7 +7,9 @@
 namespace npuforge::cpu {
 
 inline void register_add(Registry& registry) {
-    registry.add("Add", [](const NodeInfo& node) { return binary(node, [](auto p, auto q) { return p + q; }); });
+    registry.add("Add", [](const NodeInfo& node) {
+        return binary(node, [](auto p, auto q) { return wrapped(p, q, [](auto a, auto b) { return a + b; }); });
+    });
 }
 
 }  // namespace npuforge::cpu

@@ -12,7 +12,8 @@ inline void register_arg_max(Registry& registry) {
         const bool keep = node.integer("keepdims", 1) != 0, last = node.integer("select_last_index", 0) != 0;
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
-            node.check(args.has(0) && args.in(0).type == Type::kFloat32, "input 0 must be float32");
+            node.check(args.has(0), "an input is needed");
+            with_number(node, args.in(0).type, [](auto) {});
             const Shape& in = args.in(0).shape;
             const int axis = normal_axis(node, attribute, in.rank);
             node.check(in.dim[axis] > 0, "the axis is empty");
@@ -30,16 +31,19 @@ inline void register_arg_max(Registry& registry) {
             const int axis = normal_axis(node, attribute, x.shape.rank);
             const std::int64_t outer = x.shape.count(0, axis), size = x.shape.dim[axis],
                                inner = x.shape.count(axis + 1, x.shape.rank);
-            for (std::int64_t o = 0; o < outer; ++o)
-                for (std::int64_t i = 0; i < inner; ++i) {
-                    const float* from = x.as<float>() + o * size * inner + i;
-                    std::int64_t best = 0;
-                    for (std::int64_t k = 1; k < size; ++k) {
-                        const float value = from[k * inner], top = from[best * inner];
-                        if ((largest ? value > top : value < top) || (last && value == top)) best = k;
+            with_type(x.type, [&](auto zero) {
+                using T = decltype(zero);
+                for (std::int64_t o = 0; o < outer; ++o)
+                    for (std::int64_t i = 0; i < inner; ++i) {
+                        const T* from = x.as<T>() + o * size * inner + i;
+                        std::int64_t best = 0;
+                        for (std::int64_t k = 1; k < size; ++k) {
+                            const T value = from[k * inner], top = from[best * inner];
+                            if ((largest ? value > top : value < top) || (last && value == top)) best = k;
+                        }
+                        args.out().as<std::int64_t>()[o * inner + i] = best;
                     }
-                    args.out().as<std::int64_t>()[o * inner + i] = best;
-                }
+            });
         };
         return kernel;
     };

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
-from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.host import HostOp, without_nan
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -23,18 +23,7 @@ class Extreme(HostOp):
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         key, axis = self.key(inputs[0]), int(node.attrs.get("axis", 0))
-        # Comparisons with NaN are false: it is passed over, and where it comes first nothing replaces it.
-        first = np.isnan(np.take(key, [0], axis))
-        key = np.where(np.isnan(key), -np.inf, key)
-        key = np.where(
-            first,
-            np.where(
-                np.arange(key.shape[axis]).reshape([-1 if i == axis % key.ndim else 1 for i in range(key.ndim)]) == 0,
-                0.0,
-                -np.inf,
-            ),
-            key,
-        )
+        key = without_nan(key, axis)
         if node.attrs.get("select_last_index", 0):
             found = key.shape[axis] - 1 - np.argmax(np.flip(key, axis), axis)
         else:

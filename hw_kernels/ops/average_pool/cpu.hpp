@@ -4,6 +4,7 @@
 
 #include "npuforge/cpu.hpp"
 #include "npuforge/cpu_math.hpp"
+#include "npuforge/cpu_window.hpp"
 
 namespace npuforge::cpu {
 
@@ -19,54 +20,45 @@ inline std::int64_t taps(const Window& w, std::int64_t start, std::int64_t pad_b
 
 inline void register_average_pool(Registry& registry) {
     registry.add("AveragePool", [](const NodeInfo& node) {
-        const std::string auto_pad = node.string("auto_pad", "NOTSET");
-        const bool ceil_mode = node.integer("ceil_mode", 0) != 0;
-        const std::vector<std::int64_t> kernel_shape = node.integers("kernel_shape"),
-                                        strides = node.integers("strides", {1, 1}),
-                                        dilations = node.integers("dilations", {1, 1}),
-                                        pads = node.integers("pads", {0, 0, 0, 0});
-        node.check(kernel_shape.size() == 2 && strides.size() == 2 && dilations.size() == 2 && pads.size() == 4,
-                   "only two spatial dimensions are supported");
+        const WindowRule rule(node);
         const bool include = node.integer("count_include_pad", 0) != 0;
-        const std::vector<std::int64_t> added =
-            node.integers("ceil_pads", {0, 0, 0, 0});  // the kit's own: pads that are there only for ceil_mode
-        const auto window = [=](const Args& args, int axis) {
-            const auto i = static_cast<std::size_t>(axis);
-            Window w{
-                args.in(0).shape.dim[2 + axis], 0, kernel_shape[i], strides[i], dilations[i], pads[i], pads[i + 2]};
-            resolve_window(node, w, auto_pad, ceil_mode);
-            return w;
+        // The kit's own attribute: of the pads, those that are there only for ceil_mode.
+        const std::vector<std::int64_t> added = node.integers("ceil_pads", {});
+        // The axes with only those pads left that count as taps.
+        const auto counted = [=](Windows windows, int spatial) {
+            const auto count = static_cast<std::size_t>(spatial);
+            for (std::size_t i = 0; i < count; ++i) {
+                Window& w = windows.axis[kSpatial - count + i];
+                w.pad_begin = include ? w.pad_begin - (added.empty() ? 0 : added[i]) : 0;
+                w.pad_end = include ? w.pad_end - (added.empty() ? 0 : added[i + count]) : 0;
+            }
+            return windows;
         };
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
-            node.check(args.has(0) && args.in(0).type == Type::kFloat32 && args.in(0).shape.rank == 4,
-                       "a float32 map is needed");
-            node.check(args.output_count == 1, "the second output (indices) is not supported");
+            node.check(args.has(0) && args.in(0).type == Type::kFloat32, "a float32 map is needed");
             const Shape& x = args.in(0).shape;
+            const Windows windows = rule.forward(x);
+            node.check(added.empty() || added.size() == 2 * static_cast<std::size_t>(x.rank - 2),
+                       "ceil_pads needs two values for every spatial dimension");
             args.out().type = Type::kFloat32;
-            args.out().shape = Shape{x.dim[0], x.dim[1], window(args, 0).out, window(args, 1).out};
+            args.out().shape = WindowRule::result(x, x.dim[1], windows);
         };
         kernel.run = [=](const Args& args) {
-            const Shape &x = args.in(0).shape, &y = args.out().shape;
-            const Window v = window(args, 0), u = window(args, 1);
+            const Shape& x = args.in(0).shape;
+            const Windows windows = rule.forward(x), valid = counted(windows, x.rank - 2);
+            const auto divisor = [&](std::size_t i, std::int64_t position) {
+                return taps(valid.axis[i], windows.axis[i].at(position, 0), valid.axis[i].pad_begin,
+                            valid.axis[i].pad_end);
+            };
             const float* in = args.in(0).as<float>();
             float* out = args.out().as<float>();
-            for (std::int64_t map = 0; map < x.dim[0] * x.dim[1]; ++map, in += v.in * u.in)
-                for (std::int64_t oy = 0; oy < y.dim[2]; ++oy)
-                    for (std::int64_t ox = 0; ox < y.dim[3]; ++ox) {
-                        const std::int64_t top = oy * v.stride - v.pad_begin, left = ox * u.stride - u.pad_begin;
-                        float result = 0.0f;
-                        for (std::int64_t ky = 0; ky < v.kernel; ++ky)
-                            for (std::int64_t kx = 0; kx < u.kernel; ++kx) {
-                                const std::int64_t row = top + ky * v.dilation, column = left + kx * u.dilation;
-                                if (row < 0 || row >= v.in || column < 0 || column >= u.in) continue;
-                                result += in[row * u.in + column];
-                            }
-                        *out++ = result / static_cast<float>(taps(v, top, include ? v.pad_begin - added[0] : 0,
-                                                                  include ? v.pad_end - added[2] : 0) *
-                                                             taps(u, left, include ? u.pad_begin - added[1] : 0,
-                                                                  include ? u.pad_end - added[3] : 0));
-                    }
+            for (std::int64_t map = 0; map < x.count(0, 2); ++map, in += windows.in())
+                each_window(windows, [&](std::int64_t d, std::int64_t v, std::int64_t u) {
+                    float sum = 0.0f;
+                    each_tap(windows, d, v, u, [&](std::int64_t at, std::int64_t) { sum += in[at]; });
+                    *out++ = sum / static_cast<float>(divisor(0, d) * divisor(1, v) * divisor(2, u));
+                });
         };
         return kernel;
     });

@@ -10,14 +10,23 @@ inline void register_clip(Registry& registry) {
     registry.add("Clip", [](const NodeInfo& node) {
         constexpr float kLargest = std::numeric_limits<float>::max();  // ONNX's limits where none are given
         const float low = node.number("min", -kLargest), high = node.number("max", kLargest);
-        Kernel kernel = unary(node, [](float x) { return x; });
+        Kernel kernel = unary_number(node, [](auto x) { return x; });
+        kernel.shape = [node, shape = kernel.shape](const Args& args) {
+            shape(args);
+            for (std::size_t i = 1; i < 3; ++i)
+                node.check(!args.has(i) || (args.in(i).type == args.in(0).type && args.in(i).shape.count() == 1),
+                           "the limits must be single values of the input's type");
+        };
         kernel.run = [low, high](const Args& args) {
-            const float lower = args.has(1) ? args.in(1).as<float>()[0] : low;
-            const float upper = args.has(2) ? args.in(2).as<float>()[0] : high;
-            const float* x = args.in(0).as<float>();
-            float* y = args.out().as<float>();
-            const std::int64_t count = args.in(0).shape.count();
-            for (std::int64_t i = 0; i < count; ++i) y[i] = std::min(std::max(x[i], lower), upper);
+            with_type(args.in(0).type, [&](auto zero) {
+                using T = decltype(zero);
+                const T lower = args.has(1) ? args.in(1).as<T>()[0] : saturate<T>(low);
+                const T upper = args.has(2) ? args.in(2).as<T>()[0] : saturate<T>(high);
+                const T* x = args.in(0).as<T>();
+                T* y = args.out().as<T>();
+                const std::int64_t count = args.in(0).shape.count();
+                for (std::int64_t i = 0; i < count; ++i) y[i] = std::min(std::max(x[i], lower), upper);
+            });
         };
         return kernel;
     });

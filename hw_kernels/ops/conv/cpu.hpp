@@ -1,79 +1,122 @@
-// Conv on the CPU partition: 2-D, any strides, dilations, groups and pads. Rows of the output are accumulated tap by
-// tap.
+// Conv on the CPU partition: one to three spatial axes, any strides, dilations, groups and pads. Columns of the windows
+// are unrolled tile by tile and multiplied; with few output channels per group (depthwise) the rows of the output are
+// accumulated tap by tap.
 #pragma once
 
 #include "npuforge/cpu.hpp"
+#include "npuforge/cpu_gemm.hpp"
 #include "npuforge/cpu_math.hpp"
+#include "npuforge/cpu_window.hpp"
 
 namespace npuforge::cpu {
 
+/// [first, last) of the positions along `w` whose tap `k` lies inside the map.
+inline std::pair<std::int64_t, std::int64_t> inside(const Window& w, std::int64_t k) {
+    const std::int64_t shift = k * w.dilation - w.pad_begin;
+    const std::int64_t first = shift >= 0 ? 0 : (-shift + w.stride - 1) / w.stride;
+    const std::int64_t last = shift >= w.in ? 0 : std::min(w.out, (w.in - 1 - shift) / w.stride + 1);
+    return {std::min(first, last), last};
+}
+
 /// out += weight * in for one tap of every window that has it inside the map.
-inline void add_tap(const float* in, float* out, float weight, const Window& v, const Window& u, std::int64_t ky,
+inline void add_tap(const float* in, float* out, float weight, const Windows& w, std::int64_t kd, std::int64_t ky,
                     std::int64_t kx) {
-    const std::int64_t dx = kx * u.dilation - u.pad_begin;
-    const std::int64_t first = dx >= 0 ? 0 : (-dx + u.stride - 1) / u.stride;
-    const std::int64_t last = dx >= u.in ? 0 : std::min(u.out, (u.in - 1 - dx) / u.stride + 1);
-    for (std::int64_t y = 0; y < v.out; ++y) {
-        const std::int64_t row = y * v.stride + ky * v.dilation - v.pad_begin;
-        if (row < 0 || row >= v.in) continue;
-        const float* from = in + row * u.in + dx;
-        float* to = out + y * u.out;
-        if (u.stride == 1)
-            for (std::int64_t i = first; i < last; ++i) to[i] += weight * from[i];
-        else
-            for (std::int64_t i = first; i < last; ++i) to[i] += weight * from[i * u.stride];
+    const Window &depth = w.axis[0], &height = w.axis[1], &width = w.axis[2];
+    const auto [first, last] = inside(width, kx);
+    for (std::int64_t d = 0; d < depth.out; ++d) {
+        const std::int64_t plane = depth.at(d, kd);
+        if (plane < 0 || plane >= depth.in) continue;
+        for (std::int64_t y = 0; y < height.out; ++y) {
+            const std::int64_t row = height.at(y, ky);
+            if (row < 0 || row >= height.in) continue;
+            const float* from = in + (plane * height.in + row) * width.in;
+            float* to = out + (d * height.out + y) * width.out;
+            for (std::int64_t i = first; i < last; ++i) to[i] += weight * from[width.at(i, kx)];
+        }
+    }
+}
+
+constexpr std::int64_t kConvTile = 256;  ///< output positions unrolled at a time
+constexpr std::int64_t kConvFewOutputs = 4;
+
+/// tile[tap, position] = the pixel under `tap` of the windows `start` … `start + count`, 0 on the border.
+inline void unroll(const float* in, float* tile, const Windows& w, std::int64_t start, std::int64_t count) {
+    const Window &depth = w.axis[0], &height = w.axis[1], &width = w.axis[2];
+    std::fill_n(tile, w.taps() * kConvTile, 0.0f);
+    for (std::int64_t done = 0; done < count;) {  // pieces of output rows
+        const std::int64_t position = start + done, x = position % width.out, y = position / width.out % height.out,
+                           d = position / width.out / height.out;
+        const std::int64_t piece = std::min(width.out - x, count - done);
+        float* row_of_tile = tile + done;
+        for (std::int64_t kd = 0; kd < depth.kernel; ++kd)
+            for (std::int64_t ky = 0; ky < height.kernel; ++ky) {
+                const std::int64_t plane = depth.at(d, kd), row = height.at(y, ky);
+                const bool empty = plane < 0 || plane >= depth.in || row < 0 || row >= height.in;
+                for (std::int64_t kx = 0; kx < width.kernel; ++kx, row_of_tile += kConvTile) {
+                    if (empty) continue;
+                    const float* from = in + (plane * height.in + row) * width.in;
+                    const auto [first, last] = inside(width, kx);
+                    for (std::int64_t i = std::max(first, x); i < std::min(last, x + piece); ++i)
+                        row_of_tile[i - x] = from[width.at(i, kx)];
+                }
+            }
+        done += piece;
     }
 }
 
 inline void register_conv(Registry& registry) {
     registry.add("Conv", [](const NodeInfo& node) {
         const std::int64_t group = node.integer("group", 1);
-        const std::string auto_pad = node.string("auto_pad", "NOTSET");
-        const std::vector<std::int64_t> strides = node.integers("strides", {1, 1}),
-                                        dilations = node.integers("dilations", {1, 1}),
-                                        pads = node.integers("pads", {0, 0, 0, 0});
-        node.check(strides.size() == 2 && dilations.size() == 2 && pads.size() == 4,
-                   "only two spatial dimensions are supported");
-        const auto window = [=](const Args& args, int axis) {
-            const auto i = static_cast<std::size_t>(axis);
-            Window w{args.in(0).shape.dim[2 + axis],
-                     0,
-                     args.in(1).shape.dim[2 + axis],
-                     strides[i],
-                     dilations[i],
-                     pads[i],
-                     pads[i + 2]};
-            resolve_window(node, w, auto_pad, false);
-            return w;
-        };
+        const WindowRule rule(node);
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
             node.check(
                 args.has(0) && args.has(1) && args.in(0).type == Type::kFloat32 && args.in(1).type == Type::kFloat32,
                 "float32 data and weights are needed");
             const Shape &x = args.in(0).shape, &w = args.in(1).shape;
-            if (x.rank != 4 || w.rank != 4 || group < 1 || x.dim[1] != w.dim[1] * group || w.dim[0] % group != 0)
+            const Windows windows = rule.forward(x, &w);
+            if (group < 1 || x.dim[1] != w.dim[1] * group || w.dim[0] % group != 0)
                 node.fail("data " + x.text() + " and weights " + w.text() + " do not fit " + std::to_string(group) +
                           " groups");
-            node.check(!args.has(2) || args.in(2).shape.count() == w.dim[0], "bias needs one value per output channel");
+            node.check(!args.has(2) || (args.in(2).type == Type::kFloat32 && args.in(2).shape.count() == w.dim[0]),
+                       "bias needs one float32 per output channel");
             args.out().type = Type::kFloat32;
-            args.out().shape = Shape{x.dim[0], w.dim[0], window(args, 0).out, window(args, 1).out};
+            args.out().shape = WindowRule::result(x, w.dim[0], windows);
+        };
+        kernel.scratch = [=](const Args& args) {
+            const Shape& w = args.in(1).shape;
+            if (w.dim[0] / group < kConvFewOutputs) return std::size_t{0};
+            return static_cast<std::size_t>(w.count(1, w.rank) * kConvTile) * sizeof(float);
         };
         kernel.run = [=](const Args& args) {
             const Shape &x = args.in(0).shape, &w = args.in(1).shape, &y = args.out().shape;
-            const Window v = window(args, 0), u = window(args, 1);
-            const std::int64_t per_in = w.dim[1], per_out = w.dim[0] / group, in_map = x.dim[2] * x.dim[3],
-                               out_map = y.dim[2] * y.dim[3];
+            const Windows windows = rule.forward(x, &w);
+            const std::int64_t per_in = w.dim[1], per_out = w.dim[0] / group, in_map = windows.in(),
+                               out_map = windows.out(), taps = windows.taps(), depth = per_in * taps;
             for (std::int64_t n = 0; n < y.dim[0]; ++n)
-                for (std::int64_t o = 0; o < y.dim[1]; ++o) {
-                    float* out = args.out().as<float>() + (n * y.dim[1] + o) * out_map;
-                    std::fill_n(out, out_map, args.has(2) ? args.in(2).as<float>()[o] : 0.0f);
-                    for (std::int64_t i = 0; i < per_in; ++i) {
-                        const float* in = args.in(0).as<float>() + (n * x.dim[1] + o / per_out * per_in + i) * in_map;
-                        const float* weight = args.in(1).as<float>() + (o * per_in + i) * v.kernel * u.kernel;
-                        for (std::int64_t ky = 0; ky < v.kernel; ++ky)
-                            for (std::int64_t kx = 0; kx < u.kernel; ++kx)
-                                add_tap(in, out, weight[ky * u.kernel + kx], v, u, ky, kx);
+                for (std::int64_t g = 0; g < group; ++g) {
+                    const float* in = args.in(0).as<float>() + (n * x.dim[1] + g * per_in) * in_map;
+                    const float* weight = args.in(1).as<float>() + g * per_out * depth;
+                    float* out = args.out().as<float>() + (n * y.dim[1] + g * per_out) * out_map;
+                    for (std::int64_t o = 0; o < per_out; ++o)
+                        std::fill_n(out + o * out_map, out_map,
+                                    args.has(2) ? args.in(2).as<float>()[g * per_out + o] : 0.0f);
+                    if (per_out < kConvFewOutputs) {
+                        const Window &a = windows.axis[0], &b = windows.axis[1], &c = windows.axis[2];
+                        for (std::int64_t o = 0; o < per_out; ++o)
+                            for (std::int64_t i = 0; i < per_in; ++i)
+                                for (std::int64_t t = 0; t < taps; ++t)
+                                    add_tap(in + i * in_map, out + o * out_map, weight[(o * per_in + i) * taps + t],
+                                            windows, t / c.kernel / b.kernel % a.kernel, t / c.kernel % b.kernel,
+                                            t % c.kernel);
+                        continue;
+                    }
+                    auto* tile = reinterpret_cast<float*>(args.scratch);
+                    for (std::int64_t start = 0; start < out_map; start += kConvTile) {
+                        const std::int64_t count = std::min(kConvTile, out_map - start);
+                        for (std::int64_t i = 0; i < per_in; ++i)
+                            unroll(in + i * in_map, tile + i * taps * kConvTile, windows, start, count);
+                        multiply_add(weight, depth, tile, kConvTile, out + start, out_map, per_out, depth, count);
                     }
                 }
         };

@@ -10,7 +10,10 @@ inline void register_div(Registry& registry) {
     registry.add("Div", [](const NodeInfo& node) {
         return binary(node, [node](auto p, auto q) {
             if (std::is_integral_v<decltype(q)> && q == 0) node.fail("integer division by zero");
-            return p / q;
+            // -1: the lowest value has no opposite
+            if (std::is_integral_v<decltype(q)> && q == static_cast<decltype(q)>(-1) && std::is_signed_v<decltype(q)>)
+                return wrapped(decltype(p){}, p, [](auto a, auto b) { return a - b; });
+            return static_cast<decltype(p)>(p / q);
         });
     });
 }

@@ -1,4 +1,4 @@
-// Elu and Selu on the CPU partition.
+// Elu, Celu and Selu on the CPU partition.
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -10,6 +10,11 @@ inline void register_elu(Registry& registry) {
     registry.add("Elu", [](const NodeInfo& node) {
         return unary(node, [alpha = node.number("alpha", 1.0f)](float x) {
             return x < 0.0f ? alpha * (std::exp(x) - 1.0f) : x;
+        });
+    });
+    registry.add("Celu", [](const NodeInfo& node) {
+        return unary(node, [alpha = node.number("alpha", 1.0f)](float x) {
+            return x < 0.0f ? alpha * std::expm1(x / alpha) : x;
         });
     });
     registry.add("Selu", [](const NodeInfo& node) {

@@ -1,4 +1,5 @@
-// GatherND on the CPU partition (batch_dims 0): the last axis of the indices addresses leading axes of the data.
+// GatherND on the CPU partition: behind `batch_dims` shared axes the last axis of the indices addresses axes of the
+// data.
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -8,7 +9,7 @@ namespace npuforge::cpu {
 
 inline void register_gather_nd(Registry& registry) {
     registry.add("GatherND", [](const NodeInfo& node) {
-        node.check(node.integer("batch_dims", 0) == 0, "batch_dims other than 0 is not supported");
+        const std::int64_t batch_dims = node.integer("batch_dims", 0);
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
             node.check(args.has(0) && args.has(1) && args.in(1).type == Type::kInt64,
@@ -16,30 +17,32 @@ inline void register_gather_nd(Registry& registry) {
             const Shape &in = args.in(0).shape, &indices = args.in(1).shape;
             node.check(indices.rank >= 1, "indices must have at least one dimension");
             const std::int64_t depth = indices.dim[indices.rank - 1];
-            node.check(depth >= 1 && depth <= in.rank, "the indices address more axes than the data has");
+            node.check(batch_dims >= 0 && batch_dims < indices.rank && batch_dims < in.rank,
+                       "batch_dims is outside the tensors");
+            for (int i = 0; i < batch_dims; ++i) node.check(in.dim[i] == indices.dim[i], "the batch axes differ");
+            node.check(depth >= 1 && depth <= in.rank - batch_dims, "the indices address more axes than the data has");
             Shape out;
             for (int i = 0; i + 1 < indices.rank; ++i) out.push(indices.dim[i]);
-            for (int i = static_cast<int>(depth); i < in.rank; ++i) out.push(in.dim[i]);
+            for (int i = static_cast<int>(batch_dims + depth); i < in.rank; ++i) out.push(in.dim[i]);
             args.out().type = args.in(0).type;
             args.out().shape = out;
         };
         kernel.run = [=](const Args& args) {
             const Tensor &x = args.in(0), &indices = args.in(1);
-            const int depth = static_cast<int>(indices.shape.dim[indices.shape.rank - 1]);
-            const std::size_t inner = static_cast<std::size_t>(x.shape.count(depth, x.shape.rank)) * type_bytes(x.type);
-            const std::int64_t count = indices.shape.count() / depth;
+            const int first = static_cast<int>(batch_dims),
+                      end = first + static_cast<int>(indices.shape.dim[indices.shape.rank - 1]);
+            const std::size_t inner = static_cast<std::size_t>(x.shape.count(end, x.shape.rank)) * type_bytes(x.type);
+            const std::int64_t batches = x.shape.count(0, first),
+                               count = indices.shape.count(first, indices.shape.rank - 1);
             const std::int64_t* index = indices.as<std::int64_t>();
             std::uint8_t* to = args.out().as<std::uint8_t>();
-            for (std::int64_t i = 0; i < count; ++i, to += inner) {
-                std::int64_t at = 0;
-                for (int d = 0; d < depth; ++d, ++index) {
-                    const std::int64_t dim = x.shape.dim[d];
-                    if (*index < -dim || *index >= dim)
-                        node.fail("index " + std::to_string(*index) + " is outside an axis of " + std::to_string(dim));
-                    at = at * dim + (*index < 0 ? *index + dim : *index);
+            for (std::int64_t batch = 0; batch < batches; ++batch)
+                for (std::int64_t i = 0; i < count; ++i, to += inner) {
+                    std::int64_t at = batch;
+                    for (int d = first; d < end; ++d, ++index)
+                        at = at * x.shape.dim[d] + normal_index(node, *index, x.shape.dim[d]);
+                    std::memcpy(to, x.as<std::uint8_t>() + static_cast<std::size_t>(at) * inner, inner);
                 }
-                std::memcpy(to, x.as<std::uint8_t>() + static_cast<std::size_t>(at) * inner, inner);
-            }
         };
         return kernel;
     });

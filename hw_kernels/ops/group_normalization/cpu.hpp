@@ -1,5 +1,4 @@
-// GroupNormalization on the CPU partition: mean and variance over the channels of a group and the map; scale and bias
-// per channel.
+// GroupNormalization and InstanceNormalization on the CPU partition.
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -7,27 +6,43 @@
 
 namespace npuforge::cpu {
 
-inline void register_group_normalization(Registry& registry) {
-    registry.add("GroupNormalization", [](const NodeInfo& node) {
-        const std::int64_t groups = node.integer("num_groups");
-        const float epsilon = node.number("epsilon", 1e-5f);
-        Kernel kernel = unary(node, [](float x) { return x; });
-        kernel.run = [=](const Args& args) {
-            const Shape& s = args.in(0).shape;
-            node.check(s.rank >= 2 && groups >= 1 && s.dim[1] % groups == 0, "num_groups must divide the channels");
-            node.check(args.has(1) && args.has(2) && args.in(1).shape.count() == s.dim[1] &&
-                           args.in(2).shape.count() == s.dim[1],
-                       "scale and bias need one value per channel");
-            const std::int64_t map = s.count(2, s.rank), per_group = s.dim[1] / groups;
-            const float *scale = args.in(1).as<float>(), *bias = args.in(2).as<float>();
-            normalise_rows(args.in(0).as<float>(), args.out().as<float>(), s.dim[0] * groups, per_group * map, epsilon,
-                           [=](std::int64_t row, std::int64_t i, float v) {
-                               const std::int64_t c = row % groups * per_group + i / map;
-                               return v * scale[c] + bias[c];
-                           });
+/// Every group of channels is brought to mean 0 and variance 1; `groups` 0: one per channel. Scale and bias have one
+/// value per channel (operator set 21), or one per group (18).
+inline Kernel normalise_groups(const NodeInfo& node, std::int64_t groups) {
+    const float epsilon = node.number("epsilon", 1e-5f);
+    Kernel kernel = unary(node, [](float x) { return x; });
+    kernel.shape = [=, shape = kernel.shape](const Args& args) {
+        shape(args);
+        const Shape& x = args.in(0).shape;
+        node.check(x.rank >= 2 && args.has(1) && args.has(2), "data with channels, scale and bias are needed");
+        const std::int64_t parts = groups ? groups : x.dim[1];
+        node.check(parts > 0 && x.dim[1] % parts == 0, "the groups do not divide the channels");
+        for (std::size_t i = 1; i < 3; ++i) {
+            const std::int64_t count = args.in(i).shape.count();
+            node.check(args.in(i).type == Type::kFloat32 && (count == x.dim[1] || count == parts),
+                       "scale and bias need one float32 per channel or group");
+        }
+    };
+    kernel.run = [=](const Args& args) {
+        const Shape& shape = args.in(0).shape;
+        const std::int64_t channels = shape.dim[1], parts = groups ? groups : channels, each = channels / parts,
+                           map = shape.count(2, shape.rank);
+        const auto parameter = [&](std::size_t i, std::int64_t channel) {
+            return args.in(i).as<float>()[args.in(i).shape.count() == channels ? channel : channel / each];
         };
-        return kernel;
-    });
+        normalise_rows(args.in(0).as<float>(), args.out().as<float>(), shape.dim[0] * parts, each * map, epsilon,
+                       [&](std::int64_t row, std::int64_t i, float v) {
+                           const std::int64_t channel = row % parts * each + i / map;
+                           return v * parameter(1, channel) + parameter(2, channel);
+                       });
+    };
+    return kernel;
+}
+
+inline void register_group_normalization(Registry& registry) {
+    registry.add("GroupNormalization",
+                 [](const NodeInfo& node) { return normalise_groups(node, node.integer("num_groups")); });
+    registry.add("InstanceNormalization", [](const NodeInfo& node) { return normalise_groups(node, 0); });
 }
 
 }  // namespace npuforge::cpu

@@ -1,4 +1,4 @@
-"""GroupNormalization on the CPU partition: mean and variance over the channels of a group and the map; scale and bias per channel."""
+"""GroupNormalization and InstanceNormalization on the CPU partition: mean and variance over the channels of a group and the map."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
-from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.host import Deployed, HostOp
 from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
 
@@ -67,3 +67,17 @@ class GroupNormalization(HostOp):
         found = layer.second(dy.reshape(normalised.shape), v[0].reshape(normalised.shape), grouped(v[1]), grouped(v[2]))
         of_x, of_scale, of_dy = (f.reshape(x.shape) for f in found)
         return [of_x, of_scale.sum(axes), np.zeros(np.shape(inputs[2]))], [of_dy]
+
+
+@register
+class InstanceNormalization(Deployed):
+    """y = scale[c] * (x - mean) / sqrt(variance + epsilon) + bias[c], mean and variance of every map"""
+
+    names = ("InstanceNormalization",)
+    onnx = ("InstanceNormalization",)
+    cases = (Case([(2, 3, 4, 5)], constants=[(3,), (3,)]), Case([(1, 2, 6)], {"epsilon": 1e-2}, [(2,), (2,)]))
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        x, shape = inputs[0], (-1, *[1] * (inputs[0].ndim - 2))
+        normalised = normalise(x, tuple(range(2, x.ndim)), float(node.attrs.get("epsilon", 1e-5)))[0]
+        return [normalised * inputs[1].reshape(shape) + inputs[2].reshape(shape)]

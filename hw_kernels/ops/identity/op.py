@@ -1,4 +1,4 @@
-"""Identity and Dropout (inference) on the CPU partition: a view."""
+"""Identity and Dropout (inference, with its mask) on the CPU partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LayerNormalization on the CPU partition: mean and variance over the axes from `axis` on."""
+"""LayerNormalization and RMSNormalization on the CPU partition, over the axes from `axis` on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import unbroadcast
-from npuforge.hw_kernels.host import HostOp, optional
+from npuforge.hw_kernels.host import Deployed, HostOp, optional
 from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
 
@@ -53,3 +53,17 @@ class LayerNormalization(HostOp):
         of_x, of_scale, of_dy = layer.second(dy, v[0], v[1], v_bias)
         results: Gradients = [of_x, unbroadcast(of_scale, np.shape(inputs[1]))]
         return results if len(inputs) < 3 else [*results, np.zeros(np.shape(inputs[2]))], [of_dy]
+
+
+@register
+class RMSNormalization(Deployed):
+    """y = scale * x / sqrt(mean of x^2 + epsilon) over the axes from `axis` on"""
+
+    names = ("RMSNormalization",)
+    onnx = ("RMSNormalization",)
+    cases = (Case([(2, 3, 8)], constants=[(8,)]), Case([(2, 3, 4, 5)], {"axis": 1, "epsilon": 1e-3}, [(3, 4, 5)]))
+
+    def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
+        x = inputs[0]
+        axes = tuple(range(int(node.attrs.get("axis", -1)) % x.ndim, x.ndim))
+        return [inputs[1] * x / np.sqrt((x * x).mean(axes, keepdims=True) + float(node.attrs.get("epsilon", 1e-5)))]

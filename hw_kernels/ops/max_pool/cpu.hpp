@@ -1,56 +1,65 @@
-// MaxPool and GlobalMaxPool on the CPU partition; border taps do not take part.
+// MaxPool (values and positions) and GlobalMaxPool on the CPU partition; border taps and NaN do not take part.
 #pragma once
 
 #include "npuforge/cpu.hpp"
 #include "npuforge/cpu_math.hpp"
+#include "npuforge/cpu_window.hpp"
 
 namespace npuforge::cpu {
 
+/// Largest taps of every window of one map; `positions` (may be null): where they lie, plus `base`.
+template <typename T>
+void max_pool_map(const Windows& w, const T* in, T* out, std::int64_t* positions, std::int64_t base,
+                  bool column_major) {
+    constexpr T kLowest =
+        std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+    each_window(w, [&](std::int64_t d, std::int64_t y, std::int64_t x) {
+        T best = kLowest;
+        std::int64_t where = -1;
+        each_tap(w, d, y, x, [&](std::int64_t at, std::int64_t) {
+            if (where < 0) where = at;
+            if (in[at] > best) {
+                best = in[at];
+                where = at;
+            }
+        });
+        *out++ = best;
+        if (!positions) return;
+        const Window &height = w.axis[1], &width = w.axis[2];
+        if (column_major && where >= 0)
+            where = (where % width.in * height.in + where / width.in % height.in) * w.axis[0].in +
+                    where / width.in / height.in;
+        *positions++ = base + where;
+    });
+}
+
 inline void register_max_pool(Registry& registry) {
     registry.add("MaxPool", [](const NodeInfo& node) {
-        const std::string auto_pad = node.string("auto_pad", "NOTSET");
-        const bool ceil_mode = node.integer("ceil_mode", 0) != 0;
-        const std::vector<std::int64_t> kernel_shape = node.integers("kernel_shape"),
-                                        strides = node.integers("strides", {1, 1}),
-                                        dilations = node.integers("dilations", {1, 1}),
-                                        pads = node.integers("pads", {0, 0, 0, 0});
-        node.check(kernel_shape.size() == 2 && strides.size() == 2 && dilations.size() == 2 && pads.size() == 4,
-                   "only two spatial dimensions are supported");
-
-        const auto window = [=](const Args& args, int axis) {
-            const auto i = static_cast<std::size_t>(axis);
-            Window w{
-                args.in(0).shape.dim[2 + axis], 0, kernel_shape[i], strides[i], dilations[i], pads[i], pads[i + 2]};
-            resolve_window(node, w, auto_pad, ceil_mode);
-            return w;
-        };
+        const WindowRule rule(node);
+        const bool column_major = node.integer("storage_order", 0) != 0;
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
-            node.check(args.has(0) && args.in(0).type == Type::kFloat32 && args.in(0).shape.rank == 4,
-                       "a float32 map is needed");
-            node.check(args.output_count == 1, "the second output (indices) is not supported");
+            node.check(args.has(0), "a map is needed");
+            with_number(node, args.in(0).type, [](auto) {});
             const Shape& x = args.in(0).shape;
-            args.out().type = Type::kFloat32;
-            args.out().shape = Shape{x.dim[0], x.dim[1], window(args, 0).out, window(args, 1).out};
+            args.out().type = args.in(0).type;
+            args.out().shape = WindowRule::result(x, x.dim[1], rule.forward(x));
+            if (args.output_count > 1) {
+                args.out(1).type = Type::kInt64;
+                args.out(1).shape = args.out().shape;
+            }
         };
         kernel.run = [=](const Args& args) {
-            const Shape &x = args.in(0).shape, &y = args.out().shape;
-            const Window v = window(args, 0), u = window(args, 1);
-            const float* in = args.in(0).as<float>();
-            float* out = args.out().as<float>();
-            for (std::int64_t map = 0; map < x.dim[0] * x.dim[1]; ++map, in += v.in * u.in)
-                for (std::int64_t oy = 0; oy < y.dim[2]; ++oy)
-                    for (std::int64_t ox = 0; ox < y.dim[3]; ++ox) {
-                        const std::int64_t top = oy * v.stride - v.pad_begin, left = ox * u.stride - u.pad_begin;
-                        float result = -std::numeric_limits<float>::infinity();
-                        for (std::int64_t ky = 0; ky < v.kernel; ++ky)
-                            for (std::int64_t kx = 0; kx < u.kernel; ++kx) {
-                                const std::int64_t row = top + ky * v.dilation, column = left + kx * u.dilation;
-                                if (row < 0 || row >= v.in || column < 0 || column >= u.in) continue;
-                                result = std::max(result, in[row * u.in + column]);
-                            }
-                        *out++ = result;
-                    }
+            const Shape& x = args.in(0).shape;
+            const Windows windows = rule.forward(x);
+            auto* positions = args.output_count > 1 ? args.out(1).as<std::int64_t>() : nullptr;
+            with_type(args.in(0).type, [&](auto zero) {
+                using T = decltype(zero);
+                for (std::int64_t map = 0; map < x.count(0, 2); ++map)
+                    max_pool_map(
+                        windows, args.in(0).as<T>() + map * windows.in(), args.out().as<T>() + map * windows.out(),
+                        positions ? positions + map * windows.out() : nullptr, map * windows.in(), column_major);
+            });
         };
         return kernel;
     });

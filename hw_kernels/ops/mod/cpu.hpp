@@ -15,6 +15,7 @@ inline void register_mod(Registry& registry) {
                 return std::fmod(p, q);
             } else {
                 if (q == 0) node.fail("remainder of an integer division by zero");
+                if (std::is_signed_v<T> && q == static_cast<T>(-1)) return T{0};  // the lowest value has no opposite
                 const T r = static_cast<T>(p % q);
                 return static_cast<T>(!fmod && r != 0 && (r < 0) != (q < 0) ? r + q : r);
             }

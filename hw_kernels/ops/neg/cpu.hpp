@@ -7,7 +7,10 @@
 namespace npuforge::cpu {
 
 inline void register_neg(Registry& registry) {
-    registry.add("Neg", [](const NodeInfo& node) { return unary(node, [](float x) { return -x; }); });
+    registry.add("Neg", [](const NodeInfo& node) {
+        return unary_number(node,
+                            [](auto x) { return wrapped(decltype(x){}, x, [](auto p, auto q) { return p - q; }); });
+    });
 }
 
 }  // namespace npuforge::cpu

@@ -1,4 +1,4 @@
-"""Pad on the CPU partition: constant, reflect, edge; pads as attribute (opset 2) or input (opset 11), axes (opset 18)."""
+"""Pad on the CPU partition: constant, reflect, edge, wrap; pads as attribute (opset 2) or input (opset 11), axes (opset 18)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def _filled_with_zero(node: Node) -> Node:
 
 @register
 class Pad(Mover, HostOp):
-    """a border of a value, of the mirrored or of the nearest elements; negative pads crop"""
+    """a border of a value, of the mirrored, the nearest or the opposite elements; negative pads crop"""
 
     names = ("Pad",)
     onnx = ("Pad",)
     cases = (
         Case([(1, 2, 4, 5)], {"pads": [0, 0, 1, 2, 0, 0, 2, 3], "value": -1.0}),
         Case([(3, 4)], {"pads": [1, 1, 1, 2], "mode": "reflect"}),
+        Case([(3, 4)], {"pads": [1, 2, 4, 0], "mode": "wrap"}),
     )
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:

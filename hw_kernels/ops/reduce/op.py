@@ -1,8 +1,8 @@
-"""ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd, ReduceL2 on the CPU partition; axes as attribute or input."""
+"""The Reduce operators on the CPU partition; axes as attribute or input."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def _others(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 class Reduction(HostOp):
     """One value of all elements along the axes named, or along all."""
 
-    cases = (
+    cases: ClassVar[tuple[Case, ...]] = (
         Case([(1, 3, 4, 5)], {"axes": [2, 3], "keepdims": 1}),
         Case([(2, 3)], {"axes": [-1], "keepdims": 0}),
         Case([(2, 3)]),
@@ -143,3 +143,63 @@ class ReduceL2(Reduction):
 
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
+
+
+@register
+class ReduceL1(Reduction):
+    """y = sum of the magnitudes along the axes"""
+
+    names = ("ReduceL1",)
+    onnx = ("ReduceL1",)
+
+    def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
+        return np.abs(x).sum(axes, keepdims=keep)
+
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return np.sign(x)
+
+
+@register
+class ReduceSumSquare(Reduction):
+    """y = sum of the squares along the axes"""
+
+    names = ("ReduceSumSquare",)
+    onnx = ("ReduceSumSquare",)
+
+    def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
+        return (x * x).sum(axes, keepdims=keep)
+
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return 2.0 * x
+
+
+@register
+class ReduceLogSum(Reduction):
+    """y = logarithm of the sum along the axes"""
+
+    names = ("ReduceLogSum",)
+    onnx = ("ReduceLogSum",)
+    cases = (Case([(2, 3)], {"axes": [-1]}, values=lambda random: [random.uniform(0.1, 2.0, (2, 3))]),)
+
+    def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
+        return np.log(x.sum(axes, keepdims=keep))
+
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return np.broadcast_to(np.exp(-y), x.shape)
+
+
+@register
+class ReduceLogSumExp(Reduction):
+    """y = logarithm of the sum of exponentials along the axes, without overflow"""
+
+    names = ("ReduceLogSumExp",)
+    onnx = ("ReduceLogSumExp",)
+
+    def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
+        largest = x.max(axes, keepdims=True)
+        largest = np.where(np.isfinite(largest), largest, 0.0)
+        y = largest + np.log(np.exp(x - largest).sum(axes, keepdims=True))
+        return y if keep else np.squeeze(y, axes)
+
+    def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+        return np.asarray(np.exp(x - y))

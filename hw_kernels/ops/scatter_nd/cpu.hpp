@@ -1,4 +1,4 @@
-// ScatterND on the CPU partition (reduction none): a copy of the data with the addressed slices replaced, in order.
+// ScatterND on the CPU partition: a copy of the data with the addressed slices replaced or reduced into, in order.
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -8,7 +8,7 @@ namespace npuforge::cpu {
 
 inline void register_scatter_nd(Registry& registry) {
     registry.add("ScatterND", [](const NodeInfo& node) {
-        node.check(node.string("reduction", "none") == "none", "a reduction other than none is not supported");
+        const Reduction reduction = reduction_of(node);
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
             node.check(args.has(0) && args.has(1) && args.has(2) && args.in(1).type == Type::kInt64,
@@ -31,20 +31,20 @@ inline void register_scatter_nd(Registry& registry) {
             Tensor& y = args.out();
             std::memcpy(y.data, x.data, x.bytes());
             const int depth = static_cast<int>(indices.shape.dim[indices.shape.rank - 1]);
-            const std::size_t inner = static_cast<std::size_t>(x.shape.count(depth, x.shape.rank)) * type_bytes(x.type);
-            const std::int64_t count = indices.shape.count() / depth;
+            const std::int64_t inner = x.shape.count(depth, x.shape.rank),
+                               count = indices.shape.count(0, indices.shape.rank - 1);
             const std::int64_t* index = indices.as<std::int64_t>();
-            const std::uint8_t* from = updates.as<std::uint8_t>();
-            for (std::int64_t i = 0; i < count; ++i, from += inner) {
-                std::int64_t at = 0;
-                for (int d = 0; d < depth; ++d, ++index) {
-                    const std::int64_t dim = x.shape.dim[d];
-                    if (*index < -dim || *index >= dim)
-                        node.fail("index " + std::to_string(*index) + " is outside an axis of " + std::to_string(dim));
-                    at = at * dim + (*index < 0 ? *index + dim : *index);
+            with_type(x.type, [&](auto zero) {
+                using T = decltype(zero);
+                const T* from = updates.as<T>();
+                for (std::int64_t i = 0; i < count; ++i, from += inner) {
+                    std::int64_t at = 0;
+                    for (int d = 0; d < depth; ++d, ++index)
+                        at = at * x.shape.dim[d] + normal_index(node, *index, x.shape.dim[d]);
+                    T* to = y.as<T>() + at * inner;
+                    for (std::int64_t j = 0; j < inner; ++j) to[j] = reduce_into(reduction, to[j], from[j]);
                 }
-                std::memcpy(y.as<std::uint8_t>() + static_cast<std::size_t>(at) * inner, from, inner);
-            }
+            });
         };
         return kernel;
     });

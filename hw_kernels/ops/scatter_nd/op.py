@@ -1,4 +1,4 @@
-"""ScatterND on the CPU partition (reduction none)."""
+"""ScatterND on the CPU partition."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
-from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.host import REDUCTIONS, HostOp
 from npuforge.hw_kernels.operator import Case, register
 
 
 @register
 class ScatterND(Mover, HostOp):
-    """a copy of the data with the addressed slices replaced, in order"""
+    """a copy of the data with the addressed slices replaced or reduced into (`reduction`), in order"""
 
     names = ("ScatterND",)
     onnx = ("ScatterND",)
@@ -29,6 +29,8 @@ class ScatterND(Mover, HostOp):
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         result, indices = np.array(inputs[0]), np.asarray(inputs[1], np.int64)
+        combine = REDUCTIONS[node.attrs.get("reduction", "none")]
         for position in np.ndindex(*indices.shape[:-1]):
-            result[tuple(indices[position])] = inputs[2][position]
+            place = tuple(indices[position])
+            result[place] = combine(result[place], inputs[2][position])
         return [result]

@@ -1,4 +1,4 @@
-// Sign on the CPU partition: y = -1, 0 or 1.
+// Sign on the CPU partition: y = -1, 0 or 1; NaN stays.
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -8,7 +8,10 @@ namespace npuforge::cpu {
 
 inline void register_sign(Registry& registry) {
     registry.add("Sign", [](const NodeInfo& node) {
-        return unary(node, [](float x) { return x != x ? x : static_cast<float>((x > 0.0f) - (x < 0.0f)); });
+        return unary_number(node, [](auto x) {
+            using T = decltype(x);
+            return x != x ? x : static_cast<T>((x > T{}) - (x < T{}));
+        });
     });
 }
 

@@ -7,7 +7,9 @@
 namespace npuforge::cpu {
 
 inline void register_sub(Registry& registry) {
-    registry.add("Sub", [](const NodeInfo& node) { return binary(node, [](auto p, auto q) { return p - q; }); });
+    registry.add("Sub", [](const NodeInfo& node) {
+        return binary(node, [](auto p, auto q) { return wrapped(p, q, [](auto a, auto b) { return a - b; }); });
+    });
 }
 
 }  // namespace npuforge::cpu

@@ -21,20 +21,22 @@ inline void register_tile(Registry& registry) {
             args.out().shape = shape;
         };
         kernel.run = [](const Args& args) {
-            // Axis i of the result is the pair (repeat, position): walk positions with stride, repeats with stride 0.
             const Tensor& x = args.in(0);
-            const Tensor& y = args.out();
+            const Shape& y = args.out().shape;
+            if (y.count() == 0) return;
             const std::size_t item = type_bytes(x.type);
-            const std::int64_t total = y.shape.count();
-            for (std::int64_t i = 0; i < total; ++i) {
-                std::int64_t rest = i, at = 0, step = 1;
-                for (int d = y.shape.rank - 1; d >= 0; --d) {
-                    at += rest % y.shape.dim[d] % x.shape.dim[d] * step;
-                    rest /= y.shape.dim[d];
-                    step *= x.shape.dim[d];
+            const int last = y.rank - 1;
+            const std::int64_t width = last < 0 ? 1 : x.shape.dim[last], repeats = last < 0 ? 1 : y.dim[last] / width;
+            const std::size_t bytes = static_cast<std::size_t>(width) * item;
+            std::uint8_t* out = args.out().as<std::uint8_t>();
+            for (std::int64_t row = 0; row < y.count(0, std::max(0, last)); ++row) {
+                std::int64_t rest = row, at = 0;
+                for (int d = last - 1; d >= 0; --d) {
+                    at += rest % y.dim[d] % x.shape.dim[d] * x.shape.count(d + 1, x.shape.rank);
+                    rest /= y.dim[d];
                 }
-                std::memcpy(y.as<std::uint8_t>() + static_cast<std::size_t>(i) * item,
-                            x.as<std::uint8_t>() + static_cast<std::size_t>(at) * item, item);
+                const std::uint8_t* from = x.as<std::uint8_t>() + static_cast<std::size_t>(at) * item;
+                for (std::int64_t i = 0; i < repeats; ++i, out += bytes) std::memcpy(out, from, bytes);
             }
         };
         return kernel;

@@ -19,14 +19,15 @@ inline void register_top_k(Registry& registry) {
         };
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
-            node.check(args.has(0) && args.in(0).type == Type::kFloat32, "input 0 must be float32");
+            node.check(args.has(0), "an input is needed");
+            with_number(node, args.in(0).type, [](auto) {});
             Shape out = args.in(0).shape;
             const int axis = normal_axis(node, attribute, out.rank);
             const std::int64_t k = count(args);
             if (k < 0 || k > out.dim[axis])
                 node.fail("k = " + std::to_string(k) + " is outside an axis of " + std::to_string(out.dim[axis]));
             out.dim[axis] = k;
-            args.out(0).type = Type::kFloat32;
+            args.out(0).type = args.in(0).type;
             args.out(0).shape = out;
             if (args.output_count > 1) {
                 args.out(1).type = Type::kInt64;
@@ -44,22 +45,25 @@ inline void register_top_k(Registry& registry) {
                                inner = x.shape.count(axis + 1, x.shape.rank);
             const std::int64_t k = args.out(0).shape.dim[axis];
             auto* order = reinterpret_cast<std::int64_t*>(args.scratch);
-            for (std::int64_t o = 0; o < outer; ++o)
-                for (std::int64_t i = 0; i < inner; ++i) {
-                    const float* from = x.as<float>() + o * size * inner + i;
-                    for (std::int64_t j = 0; j < size; ++j) order[j] = j;
-                    std::partial_sort(order, order + k, order + size, [&](std::int64_t a, std::int64_t b) {
-                        const float va = from[a * inner], vb = from[b * inner];
-                        const bool nan_a = va != va, nan_b = vb != vb;
-                        if (nan_a || nan_b) return nan_a == nan_b ? a < b : nan_b;  // NaN comes last
-                        return va != vb ? (largest ? va > vb : va < vb) : a < b;
-                    });
-                    for (std::int64_t j = 0; j < k; ++j) {
-                        const std::int64_t to = (o * k + j) * inner + i;
-                        args.out(0).as<float>()[to] = from[order[j] * inner];
-                        if (args.output_count > 1) args.out(1).as<std::int64_t>()[to] = order[j];
+            with_type(x.type, [&](auto zero) {
+                using T = decltype(zero);
+                for (std::int64_t o = 0; o < outer; ++o)
+                    for (std::int64_t i = 0; i < inner; ++i) {
+                        const T* from = x.as<T>() + o * size * inner + i;
+                        for (std::int64_t j = 0; j < size; ++j) order[j] = j;
+                        std::partial_sort(order, order + k, order + size, [&](std::int64_t a, std::int64_t b) {
+                            const T va = from[a * inner], vb = from[b * inner];
+                            if (va < vb || vb < va) return largest ? va > vb : va < vb;
+                            if ((va != va) != (vb != vb)) return vb != vb;  // NaN comes last
+                            return a < b;
+                        });
+                        for (std::int64_t j = 0; j < k; ++j) {
+                            const std::int64_t to = (o * k + j) * inner + i;
+                            args.out(0).as<T>()[to] = from[order[j] * inner];
+                            if (args.output_count > 1) args.out(1).as<std::int64_t>()[to] = order[j];
+                        }
                     }
-                }
+            });
         };
         return kernel;
     });
