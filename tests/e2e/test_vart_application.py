@@ -221,6 +221,54 @@ def test_every_subgraph_on_the_vendors_modules(build: Build, vendor: Path) -> No
         np.testing.assert_array_equal(values[name], expected_values, err_msg=name)
 
 
+BUFFERS = """
+import sys
+import numpy as np, xir, vart
+graph = xir.Graph.deserialize(sys.argv[1])
+dpu = [c for c in graph.get_root_subgraph().toposort_child_subgraph() if c.get_attr("device") == "DPU"][0]
+given = np.load(sys.argv[2])
+runner = vart.RunnerExt.create_runner(dpu, "run")
+results = {}
+inputs, outputs = runner.get_inputs(), runner.get_outputs()
+np.array(inputs[0], copy=False)[...] = given
+job = runner.execute_async(inputs, outputs)
+assert job[1] == 0 and runner.wait(job) == 0
+for buffer in outputs:
+    results["own buffers/" + buffer.get_tensor().name] = np.array(buffer)
+tensors = runner.get_output_tensors()
+batch = [np.zeros((3, *t.dims[1:]), np.int8) for t in tensors]
+job = runner.execute_async([np.concatenate([given, ~given, given])], batch, True)
+assert job[1] == 0 and runner.wait(job) == 0
+jobs = []
+for number in range(8):
+    arrays = [np.zeros(t.dims, np.int8) for t in tensors]
+    jobs.append((runner.execute_async([given], arrays), arrays))
+assert len({job[0] for job, _ in jobs}) == 8
+assert all(runner.wait(job) == 0 for job, _ in reversed(jobs))
+for index, tensor in enumerate(tensors):
+    results["batch of 3, first/" + tensor.name] = batch[index][:1]
+    results["batch of 3, last/" + tensor.name] = batch[index][2:]
+    results["batch of 3, middle/" + tensor.name] = batch[index][1:2]
+    for number, (_, arrays) in enumerate(jobs):
+        results[f"job {number}/{tensor.name}"] = arrays[index]
+del inputs, outputs, runner
+np.savez(sys.argv[3], **results)
+"""
+
+
+def test_buffers_batches_and_jobs_on_the_vendors_modules(build: Build, vendor: Path) -> None:
+    """RunnerExt's buffers, a batch of three in one array, eight jobs in flight waited for backwards: all the bits of the integer semantics."""
+    executor = IntegerExecutor(build.qgraph)
+    given = executor.quantise_input("x", build.images[:1].transpose(0, 3, 1, 2))
+    first, middle = executor.run({"x": given}), executor.run({"x": ~given})
+    values = run_vendor_script(BUFFERS, build, vendor)
+    assert len(values) == 2 * (1 + 3 + 8)
+    for key, array in values.items():
+        where, name = key.split("/")
+        wanted = (middle if where.endswith("middle") else first)[name]
+        np.testing.assert_array_equal(array, wanted, err_msg=key)
+
+
 GRAPH = """
 import sys
 import numpy as np, xir, vart, vitis_ai_library
