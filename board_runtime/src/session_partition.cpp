@@ -36,6 +36,8 @@ void Session::run_partition(std::size_t partition, const InputBuffer* inputs, st
     for (std::size_t i = 0; i < output_count; ++i) {
         if (meta.npu)
             load_partition_output(context, meta.outputs[i], outputs[i]);
+        else if (outputs[i].type == Type::kInt8)
+            quantise_partition_output(context, meta.outputs[i], outputs[i]);
         else
             write_output(context, meta.outputs[i], outputs[i]);
     }
@@ -76,6 +78,18 @@ void Session::load_partition_output(Context& context, const std::string& name, O
         dequantise(t, context.pool.data(), static_cast<float*>(output.data), strides);
     else
         load_bytes(t, context.pool.data(), static_cast<std::int8_t*>(output.data), strides);
+}
+
+// One output of a CPU partition alone as the NPU would read it.
+void Session::quantise_partition_output(Context& context, const std::string& name, OutputBuffer& output) const {
+    const int index = plan_.find(name);
+    const auto known = program_->tensors().find(name);
+    if (index < 0 || known == program_->tensors().end() || !known->second.npu || known->second.npu->bf16)
+        throw ArgumentError("output '" + name + "': type expected as the CPU partition gives it, found int8");
+    const NpuTensor& t = *known->second.npu;
+    const Tensor& tensor = context.bindings.tensors[static_cast<std::size_t>(index)];
+    quantise(t, name, tensor.as<float>(), MapStrides::nchw(t), context.pool.data());
+    load_partition_output(context, name, output);
 }
 
 // One input of a CPU partition alone.

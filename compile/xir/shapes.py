@@ -213,7 +213,7 @@ def shape_problems(model: XModel, types: Sequence[str] | None = None) -> list[st
             continue
         try:
             expected = inferred(op, {arg: [shapes[p] for p in producers] for arg, producers in op.args})
-        except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError) as error:
+        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError) as error:
             found.append(f"{op.label}: {error}")
             continue
         if expected is not None and expected != op.tensor.shape:

@@ -234,18 +234,22 @@ class _Writer:
                 border.plain[child] = source
             return source
         quant = self.qgraph.quant[name]
+        inner = (
+            child < len(self.graph.partitions) and name in self.graph.outputs
+        )  # the network output has the plain name
+        own = f"{name}_float_{child}" if inner else f"{name}_float"
         shape = nhwc(self.graph.tensors[name].shape)
         flat = shape[1] * shape[2] == 1 or shape[3] == 1
         tensor = XTensor(f"{name}_nhwc", shape, "FLOAT", 32)
         source = self._dequantised(name, border.fixed, quant, tensor, leaf)
         if flat:  # nothing moves: a reshape says so
-            target = XTensor(f"{name}_float", list(self.graph.tensors[name].shape), "FLOAT", 32)
+            target = XTensor(own, list(self.graph.tensors[name].shape), "FLOAT", 32)
             attrs = {"shape": integers(target.shape)}
             border.plain[child] = self.builder.op(
                 f"{name}_reshape", "reshape", target, {"input": [source]}, attrs, CPU, leaf
             )
         else:
-            border.plain[child] = self._transposed(name, source, f"{name}_float", [0, 3, 1, 2], leaf)
+            border.plain[child] = self._transposed(name, source, own, [0, 3, 1, 2], leaf)
         return border.plain[child]
 
     def _transposed(self, name: str, source: str, tensor_name: str, order: list[int], leaf: list[str]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
-from tiny_model import CHANNELS, H, TinyModel, W
+from tiny_model import CHANNELS, SCALE, ZERO, H, TinyModel, W
 
 from npuforge.board_runtime import vart, xir
 from npuforge.board_runtime.session import Session
@@ -75,6 +75,25 @@ def test_npu_subgraph_takes_and_gives_real_values(folder: Path) -> None:
     assert tensor.dtype == "xint8" and not tensor.has_attr("fix_point") and len(tensor.get_attr("scale")) == CHANNELS
     with pytest.raises(UsageError, match="tensor x: no attribute 'fix_point'; found: scale, zero_point"):
         tensor.get_attr("fix_point")
+
+
+def test_cpu_subgraph_gives_what_the_next_npu_subgraph_reads(folder: Path) -> None:
+    """An int8 buffer at such an output: the same quantisation as at the network's own border. Other outputs refuse it."""
+    children = xir.Graph.deserialize(folder).get_root_subgraph().get_children()
+    middle, last = children[2], children[4]
+    q = np.random.default_rng(4).integers(-128, 128, (1, H, W, CHANNELS)).astype(np.int8)
+    runner = vart.Runner.create_runner(middle)
+    n = np.empty((1, H, W, CHANNELS), np.int8)
+    assert runner.wait(runner.execute_async([q], [n])) == 0
+    real = ((q.astype(np.float64) - ZERO) * SCALE).astype(np.float32)
+    np.testing.assert_array_equal(n, TinyModel().quantised(-real.transpose(0, 3, 1, 2)))
+    head = vart.Runner.create_runner(last)
+    shapes = {t.name: t.dims for t in head.get_output_tensors()}
+    job = head.execute_async([q], [np.empty(shapes["o"], np.int8)])
+    assert job[1] == 1 and head.message(job) == "output 'o': type expected float32, found int8"
+    whole = vart.Runner.create_runner(folder)
+    job = whole.execute_async([feed()], [np.empty(t.dims, np.int8) for t in whole.get_output_tensors()])
+    assert job[1] == 1 and "type expected float32, found int8" in whole.message(job)
 
 
 def test_scales_of_power_of_two_tensors() -> None:

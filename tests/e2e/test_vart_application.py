@@ -40,17 +40,19 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("NPUFORGE_BUILD_DIR", ROOT / ".native-build" / "cmake"))
 APPLICATION = Path(__file__).with_name("vart_application.py")
 COUNT = 7
-OUTPUTS = ("first", "classes", "joined", "mean")
+OUTPUTS = ("first", "classes", "joined", "mean", "tail")
 
 
 def network() -> onnx.ModelProto:
-    """Two convolutions, two outputs of the NPU; one goes through CPU operators, some of which XIR has a word for."""
+    """Two convolutions, two outputs of the NPU; one goes through CPU operators, some of which XIR has a word for, the other through one and back."""
     rng = np.random.default_rng(3)
     values = {
         "w1": rng.normal(size=(9, 3, 3, 3)) / 5,
         "b1": rng.normal(size=9) / 3,
         "w2": rng.normal(size=(6, 9, 1, 1)) / 3,
         "b2": rng.normal(size=6) / 3,
+        "w3": rng.normal(size=(5, 9, 3, 3)),
+        "b3": rng.normal(size=5) / 3,
         "two": np.float32(2),
     }
     integers = {"rows": [1, 120, 6], "sizes": [2, 2, 2], "from": [1], "to": [100], "axes": [1], "steps": [3]}
@@ -68,6 +70,8 @@ def network() -> onnx.ModelProto:
         helper.make_node("Softmax", ["s2"], ["q"], "q", axis=-1),
         helper.make_node("Concat", ["a", "m", "q"], ["j"], "j", axis=-1),
         helper.make_node("Slice", ["j", "from", "to", "axes", "steps"], ["joined"], "i"),
+        helper.make_node("Softmax", ["first"], ["between"], "b", axis=1),
+        helper.make_node("Conv", ["between", "w3", "b3"], ["tail"], "c3", kernel_shape=[3, 3]),
         helper.make_node("ReduceMean", ["joined"], ["mean"], "n", axes=[-1], keepdims=0),
     ]
     shape = (1, 3, 12, 10)
@@ -156,6 +160,7 @@ def test_outputs_of_the_network_are_outputs_of_their_subgraphs(build: Build) -> 
         "classes",
         "joined",
         "mean",
+        "tail_float",
     ]
     assert not [op.name for op in model.ops if set(op.inputs()) & set(returned)]
     assert sorted(op.type for op in returned.values()).count("identity") == 2
@@ -208,9 +213,10 @@ def run_vendor_script(script: str, build: Build, vendor: Path) -> dict[str, np.n
 
 
 def own_results(build: Build) -> dict[str, np.ndarray]:
-    """Of our session for the first image; `first` under its name in the .xmodel."""
+    """Of our session for the first image; under the names in the .xmodel."""
     results = Session(build.folder / "model.bin").run([np.ascontiguousarray(build.images[:1].transpose(0, 3, 1, 2))])
-    results["first_float"] = results.pop("first")
+    for name in ("first", "tail"):  # computed by the NPU
+        results[f"{name}_float"] = results.pop(name)
     return results
 
 

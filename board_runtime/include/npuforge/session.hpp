@@ -107,6 +107,7 @@ class Session {
     void store_partition_input(Context& context, const std::string& name, const InputBuffer& input) const;
     void copy_partition_input(Context& context, const std::string& name, const InputBuffer& input) const;
     void load_partition_output(Context& context, const std::string& name, OutputBuffer& output) const;
+    void quantise_partition_output(Context& context, const std::string& name, OutputBuffer& output) const;
     void write_output(Context& context, const std::string& name, OutputBuffer& output) const;
     TraceHook trace_hook(std::vector<TraceTensor>& trace) const;
 
