@@ -7,6 +7,7 @@ instructions, every level). Whole memories are compared, so that a stray write i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +44,16 @@ def values(random: Random, *shape: int) -> np.ndarray:
         return random.integers(0, 2**16, shape).astype(np.uint16)
     some = bf16.from_float32(random.normal(0.0, 2.0, shape).astype(np.float32))
     return np.where(random.random(shape) < 0.05, random.choice(EDGES, shape), some)
+
+
+def cancelling(random: Random, sign: float, *shape: int) -> np.ndarray:
+    """Small values beside 2^12, the large ones of lanes 8..15 those of lanes 0..7 times `sign`: products of 2^24 swallow small ones, then cancel,
+    and what is left depends on the order of the sum."""
+    magnitude = random.choice(np.array([1.0, 3.0, 2.0**12]), shape)
+    value = (magnitude * random.choice([-1.0, 1.0], shape)).reshape(*shape[:-1], -1, 2, 8)
+    first, second = value[..., 0, :], value[..., 1, :]
+    second[...] = np.where(np.abs(first) > 3.0, sign * first, np.where(np.abs(second) > 3.0, 1.0, second))
+    return bf16.from_float32(value.reshape(shape).astype(np.float32))
 
 
 def floats(random: Random, *shape: int) -> np.ndarray:
@@ -109,14 +120,19 @@ def conv(random: Random) -> Case:
     fields, kernel, geometry = draw_window(random)
     size, blocks_in = random.integers(1, 10, 2), int(random.integers(1, 4))
     blocks_out = blocks_in if depthwise else int(random.integers(1, 3))
-    x = values(random, *size, 16 * blocks_in)
+    order_matters = random.random() < 0.5
+
+    def draw(sign: float, *shape: int) -> np.ndarray:
+        return cancelling(random, sign, *shape) if order_matters else values(random, *shape)
+
+    x = draw(-1.0, *size, 16 * blocks_in)
     stage, more = draw_stage(random, memory, 16 * blocks_out)
     fields |= more | put_map(memory, x).fields("in") | {"in_h": int(size[0]), "in_w": int(size[1])}
     if depthwise:
-        weight = values(random, *kernel, 16 * blocks_out)
+        weight = draw(1.0, *kernel, 16 * blocks_out)
         acc = bf16.depthwise(x, weight, geometry)
     else:
-        weight = values(random, 16 * blocks_out, *kernel, 16 * blocks_in)
+        weight = draw(1.0, 16 * blocks_out, *kernel, 16 * blocks_in)
         acc = bf16.convolve(x, weight, geometry)
         fields["blocks_in"] = blocks_in
     fields["weight_addr"] = memory.put(weight)
@@ -231,6 +247,26 @@ def check(case: Case) -> None:
 @given(seed=SEED)
 def test_engine(draw: Callable[[Random], Case], seed: int) -> None:
     check(draw(np.random.default_rng(seed)))
+
+
+def _in_line(x: np.ndarray, weight: np.ndarray, arithmetic: Any) -> np.ndarray:
+    total = arithmetic.weigh(x[0][:, None], weight[0][None, :])
+    for lane in range(1, bf16.LANES):
+        total = arithmetic.add(total, arithmetic.weigh(x[lane][:, None], weight[lane][None, :]))
+    return np.asarray(total)
+
+
+def test_another_order_of_the_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes added one after the other instead of as a tree: the drawn convolutions tell."""
+    monkeypatch.setattr(bf16, "tree", _in_line)
+    seen = 0
+    for seed in range(20):
+        case = conv(np.random.default_rng(seed))
+        try:
+            check(case)
+        except AssertionError:
+            seen += 1
+    assert seen >= 4
 
 
 @CASES
