@@ -1,0 +1,112 @@
+"""TensorFlow op library: every own operator with a CPU kernel on its cases, gradients, shape functions, tf.function, SavedModel in another process.
+
+Run where TensorFlow is: `pip install npuforge[tensorflow]`. Building the library takes minutes, so the tests are marked `full`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import Subject, subjects
+
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install npuforge[tensorflow]")
+import tensorflow as tf
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.hw_kernels.bindings import tensorflow_ops
+from npuforge.hw_kernels.levels import declared
+
+pytestmark = [pytest.mark.full, pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")]
+OWN = subjects(lambda op: declared(op, "TF"))
+TRAINED = [s for s in OWN if declared(s.op, "gradient") and all(0 not in np.shape(x) for x in s.inputs())]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("tf") / "npuforge_tf.so"
+    tensorflow_ops.build(path)
+    tensorflow_ops.load(path)
+    yield path
+
+
+def call(subject: Subject, *inputs: Any) -> list[Any]:
+    found = tensorflow_ops.run(subject.name, *inputs, outputs=subject.case.outputs, **subject.case.attrs)
+    return found if isinstance(found, list) else [found]
+
+
+@pytest.mark.parametrize("subject", OWN, ids=str)
+def test_forward_and_static_shape(subject: Subject) -> None:
+    inputs, node = subject.inputs(), subject.graph().nodes[0]
+    wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in inputs]
+    expected = subject.op.reference(node, wide)
+    for found, value in zip(call(subject, *inputs), expected, strict=True):
+        np.testing.assert_allclose(found.numpy(), value, rtol=2e-5, atol=2e-5)
+    signature = [tf.TensorSpec(x.shape, x.dtype) for x in inputs]
+    concrete = tf.function(lambda *x: call(subject, *x)).get_concrete_function(*signature)
+    for shape, value in zip(concrete.output_shapes, expected, strict=True):
+        if not subject.op.shape_from_values or subject.name == "npuforge::CsrMatMul":
+            assert shape.as_list() == list(value.shape)
+
+
+@pytest.mark.parametrize("subject", TRAINED, ids=str)
+def test_gradient(subject: Subject) -> None:
+    inputs, node = subject.inputs(), subject.graph().nodes[0]
+    tensors = [tf.constant(x) for x in inputs]
+    floats = [t for t in tensors if t.dtype.is_floating]
+    with tf.GradientTape() as tape:
+        for t in floats:
+            tape.watch(t)
+        outputs = call(subject, *tensors)
+        weights = [tf.cast(tf.reshape(tf.range(tf.size(y)), y.shape), tf.float32) % 7 - 3 for y in outputs]
+        total = tf.add_n([tf.reduce_sum(w * tf.cast(y, tf.float32)) for w, y in zip(weights, outputs, strict=True)])
+    found = tape.gradient(total, floats)
+    wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in inputs]
+    gradients = subject.op.gradient(node, wide, [w.numpy().astype(np.float64) for w in weights])
+    expected = [g for g, x in zip(gradients, inputs, strict=True) if x.dtype.kind == "f"]
+    for dx, value in zip(found, expected, strict=True):
+        if value is not None:
+            np.testing.assert_allclose(dx.numpy(), value, rtol=1e-4, atol=1e-4)
+
+
+def test_wrong_shapes_are_refused_while_tracing() -> None:
+    with pytest.raises(ValueError, match="two float32 lists of boxes Nx5 are needed"):
+        tf.function(lambda x: tensorflow_ops.run("npuforge::RotatedIou", x, x)).get_concrete_function(
+            tf.TensorSpec([3, 4], tf.float32)
+        )
+
+
+def test_what_has_no_kernel_says_what_to_use() -> None:
+    with pytest.raises(UnsupportedError, match="use Sub, Sigmoid"):
+        tensorflow_ops.run("npuforge::ModSigmoid", np.zeros(2, np.float32), np.zeros(1, np.float32))
+
+
+def test_saved_model_in_another_process(tmp_path: Path, library: Path) -> None:
+    class Network(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([1, 3, 4, 5], tf.float32)])
+        def __call__(self, x: Any) -> Any:
+            y, mask = tensorflow_ops.run(
+                "npuforge::LeakyReluMask", tensorflow_ops.run("npuforge::Silu", x), outputs=2, alpha=0.1
+            )
+            return y * 2.0 + mask
+
+    x = np.random.default_rng(1).normal(size=(1, 3, 4, 5)).astype(np.float32)
+    network = Network()
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", network(x).numpy())
+    tf.saved_model.save(network, str(tmp_path / "model"))
+    program = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "folder, library = sys.argv[1:]\n"
+        "tf.load_op_library(library)\n"
+        "found = tf.saved_model.load(folder + '/model')(tf.constant(np.load(folder + '/x.npy'))).numpy()\n"
+        "np.testing.assert_array_equal(found, np.load(folder + '/y.npy'))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path), str(library)], check=True, env=dict(os.environ))
