@@ -65,6 +65,20 @@ def test_random_damage(programs: Path, model: Path) -> None:
     subprocess.run([programs / "damage", model, "2000"], check=True)
 
 
+@pytest.mark.full
+def test_twenty_thousand_damaged_files_under_sanitizers(model: Path, tmp_path: Path) -> None:
+    """Header, table, JSON page, sections, lengths; loaded, prepared and run with the address and undefined-behaviour sanitizers on. Builds the core anew."""
+    cmake = Path(sys.executable).parent / "cmake"
+    tool = str(cmake) if cmake.exists() else "cmake"
+    options = ["-DNPUFORGE_SANITIZE=address,undefined", "-DNPUFORGE_PYTHON=OFF", "-DNPUFORGE_AREAS=sim"]
+    sources = ["-S", ROOT / "board_runtime", "-B", tmp_path, "-G", "Ninja", "-DCMAKE_CXX_FLAGS_RELEASE=-O1"]
+    subprocess.run([tool, *sources, *options], check=True, capture_output=True)
+    subprocess.run([tool, "--build", tmp_path, "--target", "damage", "-j", "2"], check=True, capture_output=True)
+    done = subprocess.run([tmp_path / "damage", model, "20000"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+
+
 @pytest.mark.slow
 def test_runner_plug_in(programs: Path, model: Path) -> None:
     """What the vendor's VART would load, against stand-ins of its classes: buffers of every kind, batches, threads, refusals."""
