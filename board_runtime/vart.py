@@ -11,7 +11,9 @@ import os
 import runpy
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,7 +22,17 @@ from npuforge.board_runtime.xir import Graph, Subgraph, Tensor
 from npuforge.compile.ir.errors import NpuforgeError, UsageError
 
 Job = tuple[int, int]
+_Arrays = tuple[list[np.ndarray], list[np.ndarray]]
 _MODES = {"run": "", "sim": "sim", "csim": "csim"}
+
+
+@dataclass
+class _Held:
+    """Arrays of a job and the native jobs that nobody has waited for yet."""
+
+    parts: list[_Arrays]
+    jobs: list[int] = field(default_factory=list)
+    failed: tuple[int, str] | None = None
 
 
 class Runner:
@@ -29,9 +41,10 @@ class Runner:
     def __init__(self, graph: Graph, subgraph: Subgraph, device: str, threads: int, workers: int) -> None:
         self._graph, self._subgraph = graph, subgraph  # the graph must live as long as its runners
         self._native = graph.runner(subgraph, device, threads, workers)
-        self._inputs = [Tensor.of(spec) for spec in self._native.get_input_tensors()]
-        self._outputs = [Tensor.of(spec) for spec in self._native.get_output_tensors()]
-        self._held: dict[int, tuple[list[np.ndarray], list[np.ndarray]]] = {}
+        self._inputs = subgraph.tensors(self._native.get_input_tensors())
+        self._outputs = subgraph.tensors(self._native.get_output_tensors())
+        self._held: dict[int, _Held] = {}
+        self._messages: dict[int, str] = {}
         self._lock = threading.Lock()
 
     @staticmethod
@@ -58,28 +71,70 @@ class Runner:
     ) -> Job:
         """Queues a job on C-contiguous arrays, in the order of the tensors: (job id, status). The arrays are kept until `wait`.
 
-        int8 tensors also take and give float32 arrays (real values). A status other than 0: nothing was queued, see `message`.
+        int8 tensors also take and give float32 arrays (real values). `enable_dynamic_array`: the arrays may hold several of the network's batches.
+        A status other than 0: nothing was queued, see `message`.
         """
-        held = (list(inputs), list(outputs))
+        parts = self._batches(inputs, outputs) if enable_dynamic_array else [(list(inputs), list(outputs))]
+        held = _Held(parts)
         with self._lock:  # so that nobody waits for the job before its arrays are held
-            job, status = self._native.execute_async(*held)
-            if status == 0:
-                self._held[job] = held
-        return job, status
+            for part in parts:
+                job, status = self._native.execute_async(*part, not self._subgraph.onnx_order)
+                if status != 0:
+                    for queued in held.jobs:
+                        self._native.wait(queued, -1)
+                    return job, status
+                held.jobs.append(job)
+            self._held[held.jobs[0]] = held
+            return held.jobs[0], 0
+
+    def _batches(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[_Arrays]:
+        """One pair of lists of views per batch of the network."""
+        counts = set()
+        for array, tensor in zip((*inputs, *outputs), (*self._inputs, *self._outputs), strict=True):
+            whole, rest = divmod(array.shape[0] if array.ndim else 0, tensor.dims[0])
+            if rest or not whole:
+                raise UsageError(
+                    f"{tensor.name}: a batch of {array.shape[:1]}; expected a multiple of {tensor.dims[0]}"
+                )
+            counts.add(whole)
+        if len(counts) != 1:
+            raise UsageError(f"arrays hold different numbers of batches: {sorted(counts)}")
+
+        def part(arrays: Sequence[np.ndarray], tensors: list[Tensor], index: int) -> list[np.ndarray]:
+            return [a[index * t.dims[0] : (index + 1) * t.dims[0]] for a, t in zip(arrays, tensors, strict=True)]
+
+        return [(part(inputs, self._inputs, i), part(outputs, self._outputs, i)) for i in range(counts.pop())]
 
     def wait(self, job: Job, timeout: int = -1) -> int:
         """Waits for a job given as `execute_async` returned it; 0 is success. `timeout` in milliseconds, negative for ever."""
         if job[1] != 0:
             return int(job[1])
-        status = int(self._native.wait(job[0], timeout))
-        if status != _TIMEOUT:
+        with self._lock:
+            held = self._held.get(job[0])
+            waiting = [job[0]] if held is None else list(held.jobs)
+        end = time.monotonic() + timeout / 1000
+        for native in waiting:
+            left = timeout if timeout <= 0 else max(0, round(1000 * (end - time.monotonic())))
+            status = int(self._native.wait(native, left))
+            if status in (_TIMEOUT, _UNKNOWN) or held is None:
+                return status
             with self._lock:
-                self._held.pop(job[0], None)
-        return status
+                held.jobs.remove(native)
+                if status != 0:
+                    held.failed = held.failed or (status, str(self._native.message(native)))
+        assert held is not None
+        with self._lock:
+            self._held.pop(job[0], None)
+        if held.failed is None:
+            return 0
+        self._messages[job[0]] = held.failed[1]
+        if len(self._messages) > _MESSAGES:
+            del self._messages[next(iter(self._messages))]
+        return held.failed[0]
 
     def message(self, job: Job) -> str:
         """Why a job failed, one line; empty if it did not."""
-        return str(self._native.message(job[0]))
+        return self._messages.get(job[0]) or str(self._native.message(job[0]))
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Convenience: one job from start to end, outputs in the tensors' own types; a failure is an exception."""
@@ -94,7 +149,8 @@ class Runner:
         del native  # joins the workers while the arrays are still held
 
 
-_TIMEOUT = 2
+_TIMEOUT, _UNKNOWN = 2, 3
+_MESSAGES = 64  # kept, as the native runner does
 
 
 def get_input_scale(tensor: Tensor) -> float:

@@ -4,15 +4,15 @@
     subgraphs = graph.get_root_subgraph().toposort_child_subgraph()
     npu = [s for s in subgraphs if s.has_attr("device") and s.get_attr("device").upper() == "DPU"]
 
-Children of the root: one `USER` subgraph for the network's inputs, then the partitions in order, `DPU` or `CPU`. A `.bin` or a build folder is
-accepted in place of the `.xmodel`; reading an `.xmodel` needs protobuf.
+Children of the root of an `.xmodel`: those of the file, with their names and attributes. A `.bin` or a build folder is accepted in its place (no
+protobuf needed): one `USER` subgraph for the network's inputs, then the partitions in order, `DPU` or `CPU`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Tensor:
 
 
 class Subgraph:
-    """The root, or one partition. `partition`: index in the `.bin`, -1 for the root and for the inputs."""
+    """The root, or one child. `partition`: index in the `.bin`, -1 for the root and for children that are none."""
 
     def __init__(
         self, graph: Graph, name: str, attrs: dict[str, Any], partition: int, children: list[Subgraph]
@@ -101,23 +101,44 @@ class Subgraph:
         """Partitions in execution order."""
         return list(self._children)
 
+    @property
+    def onnx_order(self) -> bool:
+        """Whether arrays other than int8 have ONNX's order of axes: CPU subgraphs of an `.xmodel`."""
+        return self.graph.model is not None and self.attrs.get("device") == "CPU"
+
+    def tensors(self, specs: Iterable[dict[str, Any]]) -> list[Tensor]:
+        """What the native runner says about this subgraph's tensors, with order and int8 form as the file has them."""
+        tensors = [Tensor.of(spec) for spec in specs]
+        if not self.onnx_order:
+            return tensors
+        stored = {op.tensor.name: op.tensor for op in self.graph.model.ops}
+        return [
+            replace(t, dims=list(s.shape), dtype="xint8" if s.dtype == "XINT8" else t.dtype) if s else t
+            for t, s in ((t, stored.get(t.name)) for t in tensors)
+        ]
+
     def get_input_tensors(self) -> list[Tensor]:
         """What a runner of this subgraph takes."""
-        return [Tensor.of(spec) for spec in self.graph.runner(self).get_input_tensors()]
+        return self.tensors(self.graph.runner(self).get_input_tensors())
 
     def get_output_tensors(self) -> list[Tensor]:
         """What a runner of this subgraph gives."""
-        return [Tensor.of(spec) for spec in self.graph.runner(self).get_output_tensors()]
+        return self.tensors(self.graph.runner(self).get_output_tensors())
 
 
 class Graph:
     """One compiled network."""
 
-    def __init__(self, source: Path | bytes) -> None:
-        self._source = source
+    def __init__(self, source: Path | bytes, model: Any = None) -> None:
+        self._source, self.model = source, model
         self._sessions: dict[tuple[str, int], Session] = {}
         session = self.session("sim" if "sim" in _devices() else _devices()[0], 1)
         self.name, meta = session.name, session.meta
+        children = self._of_bin(meta) if model is None else self._of_xmodel(model)
+        attrs = {} if model is None else {name: attr.value for name, attr in model.root.attrs.items()}
+        self._root = Subgraph(self, "root", attrs, -1, children)
+
+    def _of_bin(self, meta: dict[str, Any]) -> list[Subgraph]:
         arch = {"dpu_name": meta["arch"]["name"], "dpu_fingerprint": int(meta["fingerprint"], 16)}
         children = [Subgraph(self, "subgraph_inputs", {"device": "USER"}, -1, [])]
         for index, partition in enumerate(meta["partitions"]):
@@ -125,13 +146,24 @@ class Graph:
             attrs = {"device": "DPU" if npu else "CPU", "runner": dict.fromkeys(("run", "sim", "csim"), "npuforge")}
             name = f"subgraph_{'npu' if npu else 'cpu'}_{index}"
             children.append(Subgraph(self, name, attrs | (arch if npu else {}), index, []))
-        self._root = Subgraph(self, "root", {}, -1, children)
+        return children
+
+    def _of_xmodel(self, model: Any) -> list[Subgraph]:
+        children = []
+        for child in model.root.children:
+            attrs = {name: attr.value for name, attr in child.attrs.items()}
+            if attrs.get("device") == "DPU" and "npuforge_partition" not in attrs:
+                raise FormatError(
+                    f"subgraph {child.name!r}: no attribute npuforge_partition; compile the network again"
+                )
+            children.append(Subgraph(self, child.name, attrs, attrs.get("npuforge_partition", -1), []))
+        return children
 
     @staticmethod
     def deserialize(path: str | os.PathLike[str]) -> Graph:
         """Reads an `.xmodel`, a `.bin` or a build folder. FormatError names what is wrong."""
         file = bin_path(path)
-        return Graph(_embedded_bin(file) if file.suffix == ".xmodel" else file)
+        return Graph(*_embedded_bin(file)) if file.suffix == ".xmodel" else Graph(file)
 
     def get_name(self) -> str:
         """The network's name."""
@@ -156,6 +188,10 @@ class Graph:
 
         if subgraph.attrs.get("device") == "USER":
             raise UsageError(f"subgraph {subgraph.name}: holds the network's inputs; nothing to run")
+        if subgraph.partition < 0 and not subgraph.is_root:
+            from npuforge.board_runtime.output_subgraph import OutputRunner
+
+            return OutputRunner(self.model, next(c for c in self.model.root.children if c.name == subgraph.name))
         chosen = device or ("sim" if "sim" in _devices() else _devices()[0])
         return _native.Runner(self.session(chosen, threads).native, subgraph.partition, workers)
 
@@ -168,8 +204,8 @@ def _devices() -> tuple[str, ...]:
     return DEVICES
 
 
-def _embedded_bin(path: Path) -> bytes:
-    """The `.bin` inside the NPU subgraphs of an `.xmodel` (`reg_id_to_parameter_value`, `REG_0`)."""
+def _embedded_bin(path: Path) -> tuple[bytes, Any]:
+    """The `.bin` inside the NPU subgraphs of an `.xmodel` (`reg_id_to_parameter_value`, `REG_0`), and the model itself."""
     from npuforge.compile.xir.reader import read_xmodel
 
     model = read_xmodel(path)
@@ -180,7 +216,7 @@ def _embedded_bin(path: Path) -> bytes:
         )
     if any(image != images[0] for image in images):
         raise FormatError(f"{path}: the DPU subgraphs hold different .bin images")
-    return images[0]
+    return images[0], model
 
 
 def _images(model: Any) -> Iterator[bytes]:

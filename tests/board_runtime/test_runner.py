@@ -107,6 +107,27 @@ def test_scales_of_power_of_two_tensors() -> None:
     assert vart.get_output_scale(runner.get_output_tensors()[0]) == 0.125
 
 
+def test_arrays_of_several_batches(folder: Path) -> None:
+    """`enable_dynamic_array`, as in the vendor's module: one job, the network's batches in it one after the other."""
+    runner = vart.Runner.create_runner(folder)
+    feeds = np.concatenate([feed(seed) for seed in range(3)])
+    outputs = [np.zeros((3, *t.dims[1:]), np.float32) for t in runner.get_output_tensors()]
+    job = runner.execute_async([feeds], outputs, True)
+    assert job[1] == 0 and runner.wait(job) == 0 and runner.wait(job) == 3
+    for seed in range(3):
+        for index, tensor in enumerate(runner.get_output_tensors()):
+            wanted = expected(feed(seed))[tensor.name]
+            wanted = wanted.transpose(0, 2, 3, 1) if tensor.name == "z" else wanted
+            np.testing.assert_allclose(outputs[index][seed : seed + 1], wanted, rtol=1e-6)
+    feeds[1, 0, 0, 0] = np.nan
+    job = runner.execute_async([feeds], outputs, True)
+    assert runner.wait(job) == 1 and runner.message(job) == "tensor 'x': contains NaN, which has no int8 value"
+    with pytest.raises(UsageError, match=r"different numbers of batches: \[2, 3\]"):
+        runner.execute_async([feeds[:2]], outputs, True)
+    with pytest.raises(UsageError, match=r"x: a batch of \(0,\); expected a multiple of 1"):
+        runner.execute_async([feeds[:0]], outputs, True)
+
+
 def test_many_jobs_in_flight(folder: Path) -> None:
     """Distinct ids, waited for in any order, by several threads and workers."""
     runner = vart.Runner.create_runner(folder, workers=2)

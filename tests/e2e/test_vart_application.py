@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
 
+from npuforge.board_runtime import xir
 from npuforge.board_runtime.session import Session
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.reference import GraphExecutor
@@ -225,6 +226,26 @@ def test_every_subgraph_on_the_vendors_modules(build: Build, vendor: Path) -> No
     values = run_vendor_script(CHAIN, build, vendor)
     for name, expected_values in own_results(build).items():
         np.testing.assert_array_equal(values[name], expected_values, err_msg=name)
+
+
+def test_every_subgraph_on_our_modules(build: Build) -> None:
+    """The same script, unchanged: the children of the .xmodel under the vendor's names, `subgraph_outputs` among them."""
+    script = build.folder / "chain.py"
+    script.write_text(CHAIN)
+    executor = IntegerExecutor(build.qgraph)
+    np.save(build.folder / "input.npy", executor.quantise_input("x", build.images[:1].transpose(0, 3, 1, 2)))
+    files = [build.model, build.folder / "input.npy", build.folder / "own.npz"]
+    command = [sys.executable, "-m", "npuforge.board_runtime.vart", script, *files]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with np.load(build.folder / "own.npz") as values:
+        for name, expected_values in own_results(build).items():
+            np.testing.assert_array_equal(values[name], expected_values, err_msg=name)
+    children = xir.Graph.deserialize(build.model).get_root_subgraph().toposort_child_subgraph()
+    model = read_xmodel(build.model)
+    assert model.root is not None
+    assert [c.get_name() for c in children] == [c.name for c in model.root.children]
+    assert children[1].get_attr("dpu_name") == "nf-b1024" and children[1].get_attr("workload") > 0
 
 
 BUFFERS = """

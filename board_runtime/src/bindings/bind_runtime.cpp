@@ -204,13 +204,14 @@ TensorBuffer tensor_buffer(py::array array, bool output, const std::string& what
 }
 
 std::pair<std::uint32_t, int> execute_async(Runner& runner, const std::vector<py::array>& inputs,
-                                            const std::vector<py::array>& outputs) {
+                                            const std::vector<py::array>& outputs, bool nhwc) {
     std::vector<TensorBuffer> buffers;
     buffers.reserve(inputs.size() + outputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i)
         buffers.push_back(tensor_buffer(inputs[i], false, "input " + std::to_string(i)));
     for (std::size_t i = 0; i < outputs.size(); ++i)
         buffers.push_back(tensor_buffer(outputs[i], true, "output " + std::to_string(i)));
+    for (TensorBuffer& buffer : buffers) buffer.nhwc = nhwc || buffer.type == cpu::Type::kInt8;
     std::vector<TensorBuffer*> in, out;
     for (std::size_t i = 0; i < buffers.size(); ++i) (i < inputs.size() ? in : out).push_back(&buffers[i]);
     const py::gil_scoped_release release;
@@ -325,7 +326,8 @@ void bind_runtime(py::module_& module) {
                     py::arg("threads") = 1, py::call_guard<py::gil_scoped_release>())
         .def("get_input_tensors", [](const Runner& runner) { return runner_tensors(runner.get_input_tensors()); })
         .def("get_output_tensors", [](const Runner& runner) { return runner_tensors(runner.get_output_tensors()); })
-        .def("execute_async", &execute_async, py::arg("inputs"), py::arg("outputs"))
+        .def("execute_async", &execute_async, py::arg("inputs"), py::arg("outputs"), py::arg("nhwc") = true,
+             "nhwc=False: arrays other than int8 have ONNX's order of axes.")
         .def("wait", &Runner::wait, py::arg("job"), py::arg("timeout_ms") = -1,
              py::call_guard<py::gil_scoped_release>())
         .def("message", &Runner::message, py::arg("job"));
