@@ -31,6 +31,7 @@ from npuforge.hw_kernels.arithmetic import (
     power_of_two_factor,
     round_half_up,
 )
+from npuforge.hw_kernels.ops.average_pool.dpu_factor import dpu_factor
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.quant import layers, stages
 from npuforge.quant.fix_points import (
@@ -171,17 +172,26 @@ def affine(node: Node, fix_in: int, fix_out: int, pre: float) -> EltwiseParams:
 
 
 def average_pool(node: Node, graph: Graph, fix_in: int, fix_out: int) -> AveragePoolParams:
-    """Divisors are not powers of two: one multiplier per divisor, shared by all channels."""
+    """One multiplier per divisor, shared by all channels. Where every window divides by its whole area the multiplier is the DPU's (`dpu_factor`, not
+    the nearest to 1/area); a DPU has no other divisors, and there the multiplier is the nearest."""
     _, channels, h, w = graph.tensors[node.inputs[0]].shape
+    kernel_h, kernel_w = (int(k) for k in node.attrs["kernel_shape"])
     valid, divisor = window_counts(node, h, w)
-    factors = {int(n): 2.0 ** (fix_out - fix_in) / int(divisor[valid == n][0]) for n in np.unique(valid)}
-    shift = int(factor_shift(np.array(list(factors.values()))[:, None])[0])
-    assert shift >= 0, f"node {node.name}: fix points {fix_in} and {fix_out}"  # see fix_points
-    single = len({int(d) for d in np.unique(divisor)}) == 1 and len(factors) == 1
-    rows = 1 if single else int(np.prod(node.attrs["kernel_shape"]))
-    table = np.zeros((rows, channels), np.int16)
-    for n, factor in factors.items():
-        table[0 if single else n - 1] = multiplier(np.array([factor]), np.array([shift]))[0]
+    counts = np.unique(valid)
+    if (divisor == kernel_h * kernel_w).all():
+        numerator, down = dpu_factor(kernel_h, kernel_w)
+        down += fix_in - fix_out
+        shift = min(max(down, 0), SHIFT_MAX)  # beyond it every result is 0
+        found = {int(n): numerator << max(-down, 0) for n in counts}
+    else:
+        factors = {int(n): 2.0 ** (fix_out - fix_in) / int(divisor[valid == n][0]) for n in counts}
+        shift = int(factor_shift(np.array(list(factors.values()))[:, None])[0])
+        assert shift >= 0, f"node {node.name}: fix points {fix_in} and {fix_out}"  # see fix_points
+        found = {n: int(multiplier(np.array([factor]), np.array([shift]))[0]) for n, factor in factors.items()}
+    single = len(counts) == 1
+    table = np.zeros((1 if single else kernel_h * kernel_w, channels), np.int16)
+    for n, value in found.items():
+        table[0 if single else n - 1] = value
     zero = np.zeros(channels, np.int8)
     return AveragePoolParams(table, shift, zero, zero, single)
 
