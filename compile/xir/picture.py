@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from html import escape
+from html import escape as escaped
 
 from npuforge.compile.xir.listing import op_object
 from npuforge.compile.xir.model import XModel
@@ -12,6 +12,11 @@ BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 200, 32, 24, 22, 20
 COLOURS = {"DPU": ("#cfe8d4", "#2f7d46"), "CPU": ("#f6d5b8", "#b5651d"), "USER": ("#d8dff0", "#4a5f96")}
 OTHER = ("#eeeeee", "#777777")
 CONSTANTS = ("const", "const-fix")
+
+
+def escape(text: str) -> str:
+    """For XML, which has no control characters."""
+    return escaped("".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text))
 
 
 def _places(model: XModel) -> dict[str, tuple[int, int]]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from google.protobuf.message import Message
 from test_xir_writer import compiled, graph_of, network
 
 from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.xir.listing import model_lines
 from npuforge.compile.xir.model import Attr, from_message, to_message
+from npuforge.compile.xir.picture import svg
 from npuforge.compile.xir.reader import parse_xmodel
 from npuforge.compile.xir.schema import message_class
 from npuforge.compile.xir.shapes import shape_problems
@@ -47,7 +50,7 @@ def written() -> bytes:
 
 
 def survives(data: bytes) -> bool:
-    """True if the file is read; then it can be checked, and written again."""
+    """True if the file is read; then it can be checked, listed, drawn, and written again."""
     try:
         model = parse_xmodel(data)
     except FormatError as error:
@@ -61,6 +64,11 @@ def survives(data: bytes) -> bool:
         assert found and "\n" not in str(error)
     else:
         assert all("\n" not in text for text in shape_problems(model))
+    try:
+        assert model_lines(model)
+        ElementTree.fromstring(svg(model))
+    except FormatError as error:  # mc_code that is no code of ours
+        assert "\n" not in str(error)
     again = from_message(to_message(model))
     assert again == model or "nan" in repr(model)
     return True

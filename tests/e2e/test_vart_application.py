@@ -21,8 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
 
-from npuforge.board_runtime import xir
+from npuforge.board_runtime import vart, xir
 from npuforge.board_runtime.session import Session
+from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.reference import GraphExecutor
 from npuforge.compile.steps import generate, write_bin
@@ -30,6 +31,7 @@ from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.compile.steps.partition import partition
+from npuforge.compile.xir.model import to_message
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.compile.xir.writer import write_xmodel
 from npuforge.hw_kernels import arch as arches
@@ -246,6 +248,27 @@ def test_every_subgraph_on_our_modules(build: Build) -> None:
     assert model.root is not None
     assert [c.get_name() for c in children] == [c.name for c in model.root.children]
     assert children[1].get_attr("dpu_name") == "nf-b1024" and children[1].get_attr("workload") > 0
+
+
+def test_outputs_child_refuses_other_arrays(build: Build) -> None:
+    child = xir.Graph.deserialize(build.model).get_root_subgraph().get_children()[-1]
+    runner = vart.Runner.create_runner(child)
+    given = [np.zeros(t.dims, np.int8) for t in runner.get_input_tensors()]
+    results = [np.zeros(t.dims, np.float32) for t in runner.get_output_tensors()]
+    job = runner.execute_async([given[0].astype(np.float32), *given[1:]], results)
+    assert job[1] == 1 and "input 'first': expected int8 [1, 12, 10, 9], found float32" in runner.message(job)
+    job = runner.execute_async(given, results[:1])
+    assert job[1] == 1 and runner.message(job) == "outputs: expected 2 arrays, found 1"
+    assert runner.wait(runner.execute_async(given, results)) == 0
+    assert runner.wait((99, 0)) == 3
+
+
+def test_file_of_an_older_npuforge_is_refused(build: Build, tmp_path: Path) -> None:
+    model = read_xmodel(build.model)
+    del model.by_device("DPU")[0].attrs["npuforge_partition"]
+    (tmp_path / "old.xmodel").write_bytes(to_message(model).SerializeToString())
+    with pytest.raises(FormatError, match="no attribute npuforge_partition; compile the network again"):
+        xir.Graph.deserialize(tmp_path / "old.xmodel")
 
 
 BUFFERS = """
