@@ -8,10 +8,35 @@ from typing import Annotated
 import typer
 
 from npuforge.compile import pipeline
+from npuforge.compile.dpu.flow import compile_for_dpu
+from npuforge.compile.dpu.limits import DpuTarget
+from npuforge.compile.dpu.limits import load as load_target
+from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.steps.write_files import summary
 from npuforge.scripts import model_options as m
 from npuforge.scripts.common import print_json, progress
 from npuforge.scripts.performance import performance_lines
+
+NPUFORGE = "npuforge"
+SILU = ("keep", "hardswish")
+
+
+def _for_dpu(choices: m.Choices, output: Path, target: DpuTarget, silu: str, json: bool) -> None:
+    """The quantised network for a vendor's DPU; the lines that say what was made."""
+    if silu not in SILU:
+        raise UsageError(f"--silu {silu}: expected one of {', '.join(SILU)}")
+    if choices.precision != "int8":
+        raise UsageError(f"--precision {choices.precision}: a DPU computes int8; leave it out with --target")
+    with progress(json) as show:
+        build = compile_for_dpu(choices.check(output, show), target, silu == "hardswish")
+    if json:
+        print_json(build.to_json())
+        return
+    print(f"{build.target}: {build.dpu_nodes} nodes for the DPU, {len(build.cpu)} for the CPU")
+    made = build.compiler
+    if made is not None and made.ran:
+        print(f"vai_c_xir: {made.dpu_subgraphs} DPU subgraphs of {made.subgraphs}, fingerprints {made.fingerprints}")
+    print(f"written: {output}/")
 
 
 def register(app: typer.Typer) -> None:
@@ -22,10 +47,24 @@ def register(app: typer.Typer) -> None:
     def command(
         choices: m.Choices,
         output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the artifacts")] = Path("build"),
+        target: Annotated[
+            str,
+            typer.Option(
+                "--target", help="npuforge, or a DPU for the vendor's compiler: dpu:DPUCZDX8G, dpu:DPUCZDX8G_ISA1_B1024"
+            ),
+        ] = NPUFORGE,
+        silu: Annotated[
+            str, typer.Option("--silu", help="With a DPU: keep (SiLU on the CPU) or hardswish (replaces it)")
+        ] = "keep",
         layers: Annotated[bool, typer.Option("--layers", help="Print the performance summary of every layer")] = False,
         json: m.Json = False,
     ) -> None:
         """Compile a network. Example: npuforge compile net.onnx --calib images/ --arch nf-b4096 -o build/"""
+        if target != NPUFORGE:
+            _for_dpu(choices, output, load_target(target), silu, json)
+            return
+        if silu != "keep":
+            raise UsageError(f"--silu {silu}: belongs to --target dpu:...; leave it out")
         with progress(json) as show:
             compiled, ctx = pipeline.compile_model(choices.check(output, show))
         if json:

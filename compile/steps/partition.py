@@ -103,16 +103,23 @@ def run(graph: Graph, ctx: Any = None) -> Graph:
     return partition(graph, bool(ctx.options.calibration) or precision == "bf16", precision)
 
 
-def partition(graph: Graph, calibrated: bool = True, precision: str = "int8") -> Graph:
+def partition(
+    graph: Graph,
+    calibrated: bool = True,
+    precision: str = "int8",
+    limit: Callable[[Node, Graph], str] | None = None,
+) -> Graph:
     """Sets `device` and `reason` of every node and builds `graph.partitions`; nodes end up in execution order.
 
-    `calibrated`: whether images will tell the scales that a quantised model does not give.
+    `calibrated`: whether images will tell the scales that a quantised model does not give. `limit`: another hardware's reason against a node.
     """
     editor = Editor(graph)
     region = editor.reaches_convolution()
     before_another = {id(p) for n in editor.ordered() if id(n) in region for t in n.inputs if (p := editor.producer(t))}
     for node in editor.ordered():
         node.reason = failed(node, graph, precision) if id(node) in region else HEAD_REASON
+        if limit is not None and not node.reason:
+            node.reason = limit(node, graph)
         if graph.grids and not calibrated and id(node) not in before_another and not node.reason:
             node.reason = "" if node.outputs[0] in graph.grids else FLOAT_REASON
         node.device = CPU if node.reason else NPU

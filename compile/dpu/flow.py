@@ -1,0 +1,120 @@
+"""`--target dpu:NAME`: import and fuse, the DPU's activations, partition by the target's limits, `pow2` quantisation, fix form, vendor's compiler.
+
+Files: `quantised.xmodel` (the fix form), `arch.json`, `quantised.npz` (our integers), `dpu.json` (the report), and what `vai_c_xir` made where it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile import pipeline
+from npuforge.compile.context import Context, Options
+from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss
+from npuforge.compile.dpu.fix_form import write_fix_form
+from npuforge.compile.dpu.limits import DpuTarget
+from npuforge.compile.dpu.vendor_compiler import PROGRAM, Compiled, compile_fix_form
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.image import prepare
+from npuforge.compile.ir.serialize import save
+from npuforge.compile.steps import calibrate, fold, fuse, partition
+from npuforge.compile.steps.verify import verify as verify_graph
+from npuforge.compile.steps.write_files import QUANTISED, staging
+
+FIX_FORM, REPORT = "quantised.xmodel", "dpu.json"
+
+
+@dataclass
+class DpuBuild:
+    """What was made. `cpu`: node name -> reason. `changed`: nodes whose activation is the DPU's; `loss`: per output, relative (root mean square)."""
+
+    target: str
+    dpu_nodes: int = 0
+    cpu: dict[str, str] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+    loss: dict[str, float] = field(default_factory=dict)
+    loss_images: int = 0
+    compiler: Compiled | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `dpu.json` holds it."""
+        return dataclasses.asdict(self)
+
+
+def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool = False) -> DpuBuild:
+    """The whole way. `options.mode` is taken as `pow2`."""
+    options = dataclasses.replace(options, mode="pow2", precision="int8")
+    calibrate.check_images(options)
+    ctx, build = Context(options), DpuBuild(target.name)
+    before: list[Graph] = []
+
+    def adapt(graph: Graph, _: Context) -> Graph:
+        before[:] = [graph]
+        after, build.changed = adapted(graph, silu_as_hardswish)
+        return after
+
+    def divide(graph: Graph, _: Context) -> Graph:
+        return partition.partition(graph, limit=target.reason)
+
+    def graph_step(name: str, run: Any) -> pipeline.Step:
+        return pipeline.Step(name, run, lambda graph: verify_graph(graph, name))
+
+    steps = (
+        pipeline.FRONT_END[0],
+        graph_step("fold", fold.run),
+        graph_step("fuse", fuse.run),
+        graph_step("dpu activations", adapt),
+        graph_step("partition", divide),
+        *pipeline.QUANTISER,
+    )
+    with staging(options.output) as folder:
+        qgraph = pipeline.run_steps(steps, None, ctx, more=1)
+        graph = qgraph.graph
+        build.dpu_nodes = sum(n.device == "NPU" for n in graph.nodes)
+        build.cpu = {n.name: n.reason for n in graph.nodes if n.device != "NPU"}
+        _check_not_empty(build)
+        if build.changed:
+            _measure(before[0], graph, ctx, build)
+        write_fix_form(qgraph, folder / FIX_FORM)
+        save(qgraph, folder / QUANTISED)
+        build.compiler = compile_fix_form(folder / FIX_FORM, target, folder, "model")
+        _notices(build, ctx)
+        (folder / REPORT).write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1), encoding="utf-8")
+    return build
+
+
+def _check_not_empty(build: DpuBuild) -> None:
+    if not build.dpu_nodes:
+        node, reason = next(((n, r) for n, r in build.cpu.items() if r.startswith(build.target)), ("", ""))
+        raise UnsupportedError(f"nothing is left for the DPU; node '{node}': {reason or 'no node that computes'}")
+
+
+def _measure(before: Graph, after: Graph, ctx: Context, build: DpuBuild) -> None:
+    images = list(islice(ctx.options.calibration, MEASURED_IMAGES))
+
+    def feed(path: Path) -> dict[str, np.ndarray]:
+        pixels, tensor, _ = prepare(path, ctx.preprocess)
+        return {after.inputs[0]: calibrate.network_input(after, pixels, tensor)}
+
+    build.loss, build.loss_images = measured_loss(before, after, map(feed, images)), len(images)
+
+
+def _notices(build: DpuBuild, ctx: Context) -> None:
+    if build.changed:
+        loss = ", ".join(f"{name} {value:.3g}" for name, value in build.loss.items())
+        what = f"{len(build.changed)} activations are the DPU's (LeakyReLU 26/256, SiLU as HardSwish on request)"
+        ctx.note([f"{what}; relative change of the float outputs on {build.loss_images} images: {loss}"])
+    exceeding = {n: r for n, r in build.cpu.items() if r.startswith(build.target)}
+    ctx.note(f"node '{name}' is left to the CPU: {reason}" for name, reason in exceeding.items())
+    if build.compiler is not None and not build.compiler.ran:
+        command = " ".join(build.compiler.command)
+        ctx.note(
+            [f"{PROGRAM} is not on the path and was not run; in the vendor's container, in this folder: {command}"]
+        )

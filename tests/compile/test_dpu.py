@@ -1,0 +1,298 @@
+"""The DPU flavour: the fix form, run by XIR's documented float operators, gives our integers bit by bit; limits with their reasons; the vendor's log."""
+
+from __future__ import annotations
+
+import math
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from npuforge.compile.dpu import adapt, limits, vendor_compiler
+from npuforge.compile.dpu.fix_form import build_fix_form, write_fix_form
+from npuforge.compile.ir.errors import NpuforgeError, UsageError
+from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
+from npuforge.compile.ir.quantization import QGraph
+from npuforge.compile.reference import GraphExecutor
+from npuforge.compile.steps.fold import fold
+from npuforge.compile.steps.fuse import fuse
+from npuforge.compile.steps.import_onnx import import_onnx
+from npuforge.compile.steps.partition import partition
+from npuforge.compile.xir.model import XModel, XOp
+from npuforge.compile.xir.reader import read_xmodel
+from npuforge.quant.calibrate import calibrate
+from npuforge.quant.executor import IntegerExecutor
+from npuforge.quant.quantize import quantize
+
+TARGET = limits.load("dpu:DPUCZDX8G")
+
+
+def network(groups: int = 1) -> onnx.ModelProto:
+    """Every operator that the fix form has; `groups`: of one convolution in the middle."""
+    random, make = np.random.default_rng(3), helper.make_node
+    constants: dict[str, np.ndarray] = {"zero": np.float32(0), "six": np.float32(6)}
+    constants["scales"] = np.array([1, 1, 2, 2], np.float32)
+
+    def conv(x: str, y: str, shape: tuple[int, ...], op: str = "Conv", **attrs: Any) -> onnx.NodeProto:
+        outputs = shape[1] if op == "ConvTranspose" else shape[0]
+        fan = math.prod(shape[1:]) if op == "Conv" else shape[0] * 9
+        constants[f"{y}_w"] = (random.normal(size=shape) / np.sqrt(fan)).astype(np.float32)
+        constants[f"{y}_b"] = random.normal(size=outputs).astype(np.float32) * 0.3
+        return make(op, [x, f"{y}_w", f"{y}_b"], [y], y, kernel_shape=list(shape[2:]), **attrs)
+
+    upsampling: dict[str, Any] = {"mode": "nearest", "nearest_mode": "floor"}
+    upsampling["coordinate_transformation_mode"] = "asymmetric"
+    nodes = [
+        conv("x", "c1", (8, 3, 3, 2), strides=[2, 1], pads=[1, 0, 1, 1]),
+        make("LeakyRelu", ["c1"], ["l1"], "l1", alpha=0.1),
+        conv("l1", "d1", (8, 1, 3, 3), group=8, pads=[1, 1, 1, 1]),
+        make("Relu", ["d1"], ["r1"], "r1"),
+        make("MaxPool", ["r1"], ["m1"], "m1", kernel_shape=[2, 2], strides=[2, 2]),
+        conv("m1", "g1", (8, 8 // groups, 3, 3), group=groups, pads=[2, 2, 2, 2], dilations=[2, 2]),
+        make("Clip", ["g1", "zero", "six"], ["k1"], "k1"),
+        make("AveragePool", ["k1"], ["a1"], "a1", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+        conv("a1", "up", (8, 8, 3, 3), "ConvTranspose", strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
+        make("Resize", ["k1", "", "scales"], ["n1"], "n1", **upsampling),
+        make("Add", ["up", "n1"], ["sum"], "sum"),
+        make("Concat", ["sum", "n1"], ["cat"], "cat", axis=1),
+        conv("cat", "h", (5, 16, 1, 1)),
+        make("Sigmoid", ["h"], ["y"], "y"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 12))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    initialisers = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, initialisers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def quantised(model: onnx.ModelProto) -> tuple[QGraph, np.ndarray]:
+    graph, _ = adapt.adapted(fuse(fold(import_onnx(model).graph)), False)
+    graph = partition(graph, limit=TARGET.reason)
+    random = np.random.default_rng(0)
+    images = [{"x": random.normal(0, 1, (1, 3, 16, 12)).astype(np.float32)} for _ in range(2)]
+    statistics = calibrate(graph, images, lambda wanted: GraphExecutor(graph, wanted, threads=1).run)
+    return quantize(graph, statistics, "pow2"), images[0]["x"]
+
+
+# ---- XIR's float operators, from the vendor's documentation, in float64 (exact for these numbers)
+def windows(x: np.ndarray, op: XOp, fill: float) -> np.ndarray:
+    """[out_h, out_w, kh, kw, c] of an NHWC map."""
+    (kw, kh), (sw, sh), (dw, dh) = op.get("kernel"), op.get("stride"), op.get("dilation", [1, 1])
+    left, right, top, bottom = op.get("pad", [0, 0, 0, 0])
+    padded = np.pad(x[0], ((top, bottom), (left, right), (0, 0)), constant_values=fill)
+    out_h, out_w = (padded.shape[0] - (kh - 1) * dh - 1) // sh + 1, (padded.shape[1] - (kw - 1) * dw - 1) // sw + 1
+    rows = np.arange(out_h)[:, None] * sh + np.arange(kh) * dh
+    columns = np.arange(out_w)[:, None] * sw + np.arange(kw) * dw
+    return padded[rows[:, None, :, None], columns[None, :, None, :]]
+
+
+def transposed(op: XOp, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    (kw, kh), (sw, sh), (left, right, top, bottom) = op.get("kernel"), op.get("stride"), op.get("pad")
+    stuffed = np.zeros((1, (x.shape[1] - 1) * sh + 1, (x.shape[2] - 1) * sw + 1, x.shape[3]))
+    stuffed[:, ::sh, ::sw] = x
+    plain = XOp("", "", op.tensor, [], dict(op.attrs))
+    plain.attrs["stride"] = plain.attrs["stride"]._replace(value=[1, 1])
+    around = [kw - 1 - left, kw - 1 - right, kh - 1 - top, kh - 1 - bottom]
+    plain.attrs["pad"] = plain.attrs["pad"]._replace(value=around)
+    return np.einsum("yxhwi,ohwi->yxo", windows(stuffed, plain, 0), weights)[None]
+
+
+def execute(model: XModel, image: np.ndarray) -> dict[str, np.ndarray]:
+    """Values by op name. `avgpool2d` of 3x3 divides as the compiled pool-fix does, 7/64."""
+    values: dict[str, np.ndarray] = {}
+    for op in model.ops:
+        args = {k: [values[p] for p in v] for k, v in op.args}
+        x = args["input"][0] if "input" in args else np.zeros(0)
+        if op.type == "data":
+            result = image.transpose(0, 2, 3, 1).astype(np.float64)
+        elif op.type == "const":
+            result = np.frombuffer(op.get("data"), "<f4").reshape(op.get("shape")).astype(np.float64)
+        elif op.type == "fix":
+            assert (op.get("bit_width"), op.get("round_mode"), op.get("if_signed")) == (8, "DPU_ROUND", True)
+            scale = 2.0 ** op.get("fix_point")
+            result = np.clip(np.floor(x * scale + 0.5), -128, 127) / scale
+        elif op.type == "conv2d":
+            result = np.einsum("yxhwi,ohwi->yxo", windows(x, op, 0), args["weights"][0])[None] + args["bias"][0]
+        elif op.type == "depthwise-conv2d":
+            product = np.einsum("yxhwc,qhwc->yxcq", windows(x, op, 0), args["weights"][0])
+            result = product.reshape(1, *product.shape[:2], -1) + args["bias"][0]
+        elif op.type == "transposed-conv2d":
+            result = transposed(op, x, args["weights"][0]) + args["bias"][0]
+        elif op.type == "maxpool2d":
+            result = windows(x, op, -np.inf).max((2, 3))[None]
+        elif op.type == "avgpool2d":
+            assert op.get("kernel") == [3, 3] and op.get("count_include_pad")
+            result = windows(x, op, 0).sum((2, 3))[None] * 7 / 64
+        elif op.type in ("relu", "relu6"):
+            result = np.clip(x, 0, 6 if op.type == "relu6" else np.inf)
+        elif op.type == "leaky-relu":
+            result = np.where(x < 0, x * op.get("alpha"), x)
+        elif op.type == "add":
+            result = args["input"][0] + args["input"][1]
+        elif op.type == "concat":
+            result = np.concatenate(args["input"], op.get("axis"))
+        elif op.type == "resize":
+            w, h = (int(s) for s in op.get("scale"))
+            result = x.repeat(h, 1).repeat(w, 2)
+        elif op.type == "transpose":
+            result = x.transpose(op.get("order"))
+        else:
+            assert op.type == "sigmoid", op.type
+            result = 1 / (1 + np.exp(-x))
+        assert list(result.shape) == op.tensor.shape, op.name
+        values[op.name] = result
+    return values
+
+
+def test_fix_form_gives_our_integers() -> None:
+    qgraph, image = quantised(network())
+    nodes = qgraph.graph.nodes
+    assert [n.name for n in nodes if n.device == "CPU"] == ["y"]
+    found, expected = execute(build_fix_form(qgraph), image), IntegerExecutor(qgraph).run({"x": image})
+    for node in nodes[:-1]:
+        name = node.outputs[0]
+        fix = qgraph.quant[name].fix_point
+        assert fix is not None
+        np.testing.assert_array_equal(found[f"{name}_fix"] * 2.0**fix, expected[name], err_msg=name)
+    kinds = {op.type for op in build_fix_form(qgraph).ops}
+    assert {"conv2d", "depthwise-conv2d", "transposed-conv2d", "maxpool2d", "avgpool2d", "add", "concat"} <= kinds
+    assert {"resize", "relu", "relu6", "leaky-relu", "fix", "data", "const", "transpose", "sigmoid"} <= kinds
+
+
+def test_a_node_beyond_the_limits_is_on_the_cpu_with_its_reason(tmp_path: Path) -> None:
+    qgraph, _ = quantised(network(groups=2))
+    on_cpu = {n.outputs[0]: n.reason for n in qgraph.graph.nodes if n.device == "CPU"}
+    wanted = "DPUCZDX8G_ISA1_B4096: convolution in 2 groups, allowed 1 or as many as channels"
+    assert wanted in on_cpu.values()
+    write_fix_form(qgraph, tmp_path / "net.xmodel")
+    kinds = [op.type for op in read_xmodel(tmp_path / "net.xmodel").ops]
+    assert "onnx::Conv" in kinds and kinds.count("transpose") >= 2  # there and back
+
+
+# ---- limits
+def one_node(
+    op: str, x: tuple[int, ...], y: tuple[int, ...], activation: Activation, **attrs: Any
+) -> tuple[Node, Graph]:
+    node = Node("n", op, ["x"], ["y"], attrs, activation)
+    return node, Graph("g", [node], {"x": TensorInfo("x", x), "y": TensorInfo("y", y)}, {}, ["x"], ["y"])
+
+
+LINEAR = Activation()
+MAP = (1, 16, 40, 40)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "activation", "attrs", "words"),
+    [
+        ("Conv", MAP, LINEAR, {"kernel_shape": [17, 3]}, "kernel 17x3"),
+        ("Conv", MAP, LINEAR, {"kernel_shape": [16, 16]}, ""),
+        ("Conv", MAP, LINEAR, {"kernel_shape": [3, 3], "strides": [1, 9]}, "stride 1x9"),
+        ("Conv", MAP, LINEAR, {"kernel_shape": [3, 3], "pads": [0, 3, 0, 0]}, "pads [0, 3, 0, 0]"),
+        ("Conv", MAP, LINEAR, {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2]}, ""),
+        ("Conv", (1, 4096, 9, 9), LINEAR, {"kernel_shape": [1, 1], "dilations": [2, 2]}, "8192, allowed 4096"),
+        # 16 x 16 taps of 9 blocks of 16 channels are 2304 entries of a bank of 2048; 8 blocks fill it
+        ("Conv", (1, 144, 40, 40), LINEAR, {"kernel_shape": [16, 16]}, "2304, allowed 2048"),
+        ("Conv", (1, 128, 40, 40), LINEAR, {"kernel_shape": [16, 16]}, ""),
+        ("Conv", MAP, Activation("Silu"), {"kernel_shape": [1, 1]}, "--silu hardswish"),
+        ("Conv", MAP, Activation("PRelu"), {"kernel_shape": [1, 1]}, "conv2d with PRelu"),
+        ("Conv", MAP, Activation("Clip", low=0.0, high=6.0), {"kernel_shape": [1, 1]}, ""),
+        ("Conv", MAP, Activation("Clip", low=0.0, high=1.0), {"kernel_shape": [1, 1]}, "conv2d with Clip"),
+        ("Conv", MAP, Activation("LeakyRelu"), {"kernel_shape": [1, 1], "group": 16}, "depthwise-conv2d with Leaky"),
+        ("MaxPool", MAP, LINEAR, {"kernel_shape": [3, 3], "dilations": [2, 2]}, "dilated pooling"),
+        ("AveragePool", MAP, LINEAR, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, "fewer taps"),
+        ("Mul", MAP, LINEAR, {}, "no operator Mul"),
+        ("ChannelGather", MAP, LINEAR, {"indices": [0, 2, 4]}, "no range"),
+    ],
+)
+def test_limits(op: str, x: tuple[int, ...], activation: Activation, attrs: dict[str, Any], words: str) -> None:
+    reason = TARGET.reason(*one_node(op, x, MAP, activation, **attrs))
+    assert words in reason and bool(reason) == bool(words), reason
+    assert not reason or reason.startswith("DPUCZDX8G_ISA1_B4096: ")
+
+
+def test_output_channels_by_the_size_of_the_dpu() -> None:
+    node, graph = one_node("Conv", MAP, (1, 2049, 40, 40), LINEAR, kernel_shape=[1, 1])
+    assert not TARGET.reason(node, graph)
+    small = limits.load("dpu:DPUCZDX8G_ISA1_B1024")
+    assert small.reason(node, graph) == "DPUCZDX8G_ISA1_B1024: 2049 output channels, allowed 2048"
+
+
+def test_unknown_target() -> None:
+    with pytest.raises(UsageError, match="--target dpu:B9: no such DPU; expected one of dpu:DPUCZDX8G,"):
+        limits.load("dpu:B9")
+
+
+# ---- activations
+def test_leaky_relu_becomes_26_256ths_and_its_loss_is_measured() -> None:
+    graph = fuse(fold(import_onnx(network()).graph))
+    after, changed = adapt.adapted(graph, False)
+    assert len(changed) == 1
+    assert [n.activation.alpha for n in after.nodes if n.activation.kind == "LeakyRelu"] == [26 / 256]
+    assert [n.activation.alpha for n in graph.nodes if n.activation.kind == "LeakyRelu"] == [pytest.approx(0.1)]
+    image = np.random.default_rng(0).normal(0, 1, (1, 3, 16, 12)).astype(np.float32)
+    first, second = (GraphExecutor(g, ["y"]).run({"x": image})["y"].astype(np.float64) for g in (graph, after))
+    expected = np.linalg.norm(first - second) / np.linalg.norm(first)
+    assert 0 < expected < 0.01
+    assert adapt.measured_loss(graph, after, [{"x": image}]) == {"y": pytest.approx(expected, rel=1e-6)}
+
+
+def test_silu_only_on_request() -> None:
+    _, graph = one_node("Conv", MAP, MAP, Activation("Silu"))
+    assert adapt.adapted(graph, False)[0].nodes[0].activation.kind == "Silu"
+    after, changed = adapt.adapted(graph, True)
+    assert after.nodes[0].activation.kind == "HardSwish" and changed == ["n"]
+
+
+# ---- the vendor's compiler
+LOG = """\
+[UNILOG][INFO] Compile mode: dpu
+[UNILOG][INFO] Target architecture: DPUCZDX8G_ISA1_B2304_0101000016010405
+[UNILOG][WARNING] xir::Op{name = y, type = sigmoid} is not supported by current target. Assign it to CPU.
+[UNILOG][WARNING] xir::Op{name = t, type = transpose} has been assigned to CPU.
+[UNILOG][WARNING] xir::Op{name = p, type = pool-fix}'s input and output is unchanged, so it will be removed.
+[UNILOG][INFO] Total device subgraph number 5, CPU subgraph number 2
+[UNILOG][INFO] Total device subgraph number 5, DPU subgraph number 1
+[UNILOG][INFO] Compile done.
+"""
+
+
+def test_log() -> None:
+    result = vendor_compiler.Compiled([])
+    vendor_compiler.read_log(LOG, result)
+    assert (result.subgraphs, result.dpu_subgraphs, result.cpu_subgraphs) == (5, 1, 2)
+    assert result.architecture == "DPUCZDX8G_ISA1_B2304_0101000016010405"
+    assert result.on_cpu == ["y (sigmoid)", "t (transpose)"]
+
+
+def test_without_the_vendors_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = vendor_compiler.compile_fix_form(tmp_path / "q.xmodel", TARGET, tmp_path, "net")
+    assert not result.ran and result.dpu_subgraphs is None
+    assert result.command == ["vai_c_xir", "-x", "q.xmodel", "-a", "arch.json", "-o", ".", "-n", "net"]
+    assert (tmp_path / "arch.json").read_text() == '{"target": "DPUCZDX8G_ISA1_B4096"}\n'
+
+
+def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "vai_c_xir"
+    program.write_text("#!/bin/sh\necho no license\nexit 3\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(NpuforgeError, match=r"vai_c_xir ended with 3 and gave no net\.xmodel: no license"):
+        vendor_compiler.compile_fix_form(tmp_path / "q.xmodel", TARGET, tmp_path, "net")
+
+
+def test_a_compiler_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that copies its input and prints the log: what is run, where, and what is read."""
+    write_fix_form(quantised(network())[0], tmp_path / "q.xmodel")
+    (tmp_path / "log").write_text(LOG)
+    program = tmp_path / "vai_c_xir"
+    program.write_text('#!/bin/sh\ncp "$2" "$6/$8.xmodel" && cat log\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    result = vendor_compiler.compile_fix_form(tmp_path / "q.xmodel", TARGET, tmp_path, "net")
+    assert result.ran and result.dpu_subgraphs == 1 and result.fingerprints == []
+    assert (tmp_path / "vai_c_xir.log").read_text() == LOG

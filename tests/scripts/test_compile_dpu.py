@@ -1,0 +1,35 @@
+"""`npuforge compile --target dpu:...`."""
+
+import json
+
+import pytest
+from command_line import CommandLine
+
+from npuforge.compile.xir.reader import read_xmodel
+
+DPU = ("compile", "net.onnx", "--calib", "images", "--preprocess", "net.yaml", "-o", "dpu", "--target")
+
+
+def test_files_and_what_was_not_run(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(command.folder))
+    result = command(*DPU, "dpu:DPUCZDX8G_ISA1_B1024")
+    assert result.code == 0, result
+    assert "vai_c_xir is not on the path and was not run" in result.err
+    made = command.folder / "dpu"
+    assert {p.name for p in made.iterdir()} == {"quantised.xmodel", "arch.json", "quantised.npz", "dpu.json"}
+    report = json.loads((made / "dpu.json").read_text())
+    assert report["target"] == "DPUCZDX8G_ISA1_B1024" and report["dpu_nodes"] > 0 and not report["compiler"]["ran"]
+    assert {"fix", "conv2d"} <= {op.type for op in read_xmodel(made / "quantised.xmodel").ops}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*DPU, "dpu:B4096"), ("--target dpu:B4096", "dpu:DPUCZDX8G")),
+        ((*DPU, "dpu:DPUCZDX8G", "--silu", "no"), ("--silu no", "keep, hardswish")),
+        ((*DPU, "npuforge", "--silu", "hardswish"), ("--silu hardswish", "--target")),
+        ((*DPU, "dpu:DPUCZDX8G", "--precision", "bf16"), ("--precision bf16", "int8")),
+    ],
+)
+def test_refused(command: CommandLine, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+    command.refused(2, words, *arguments)
