@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from npuforge.compile import pipeline
+from npuforge.compile.ascend.flow import PREFIX as ASCEND
+from npuforge.compile.ascend.flow import compile_for_ascend, soc_of
 from npuforge.compile.dpu.flow import compile_for_dpu
+from npuforge.compile.dpu.limits import PREFIX as DPU
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.limits import load as load_target
 from npuforge.compile.ir.errors import UsageError
@@ -39,6 +42,20 @@ def _for_dpu(choices: m.Choices, output: Path, target: DpuTarget, silu: str, jso
     print(f"written: {output}/")
 
 
+def _for_ascend(choices: m.Choices, output: Path, target: str, json: bool) -> None:
+    """ONNX and CANN's files; the lines that say what was made."""
+    soc = soc_of(target)
+    with progress(json) as show:
+        build = compile_for_ascend(choices.check(output, show), soc)
+    if json:
+        print_json(build.to_json())
+        return
+    print(
+        f"{build.soc}: {len(build.operators)} custom operators with TBE source, {len(build.without_program)} nodes without"
+    )
+    print(f"written: {output}/")
+
+
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
@@ -50,7 +67,8 @@ def register(app: typer.Typer) -> None:
         target: Annotated[
             str,
             typer.Option(
-                "--target", help="npuforge, or a DPU for the vendor's compiler: dpu:DPUCZDX8G, dpu:DPUCZDX8G_ISA1_B1024"
+                "--target",
+                help="npuforge; a vendor's DPU: dpu:DPUCZDX8G, dpu:DPUCZDX8G_ISA1_B1024; CANN: ascend:Ascend310P3",
             ),
         ] = NPUFORGE,
         silu: Annotated[
@@ -60,11 +78,14 @@ def register(app: typer.Typer) -> None:
         json: m.Json = False,
     ) -> None:
         """Compile a network. Example: npuforge compile net.onnx --calib images/ --arch nf-b4096 -o build/"""
+        if silu != "keep" and not target.startswith(DPU):
+            raise UsageError(f"--silu {silu}: belongs to --target dpu:...; leave it out")
+        if target.startswith(ASCEND):
+            _for_ascend(choices, output, target, json)
+            return
         if target != NPUFORGE:
             _for_dpu(choices, output, load_target(target), silu, json)
             return
-        if silu != "keep":
-            raise UsageError(f"--silu {silu}: belongs to --target dpu:...; leave it out")
         with progress(json) as show:
             compiled, ctx = pipeline.compile_model(choices.check(output, show))
         if json:

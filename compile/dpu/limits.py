@@ -56,7 +56,7 @@ def load(text: str) -> DpuTarget:
             if wanted == name or (wanted == family and size == values["default"]):
                 return DpuTarget(name, parallel, values["bank_depth"], values["operators"])
     known = ", ".join(PREFIX + n for n in (*_families(), *names()))
-    raise UsageError(f"--target {text}: no such DPU; expected one of {known}")
+    raise UsageError(f"--target {text}: no such target; expected npuforge, ascend:SOC or one of {known}")
 
 
 def activation_word(activation: Activation) -> str:

@@ -222,7 +222,9 @@ def test_output_channels_by_the_size_of_the_dpu() -> None:
 
 
 def test_unknown_target() -> None:
-    with pytest.raises(UsageError, match="--target dpu:B9: no such DPU; expected one of dpu:DPUCZDX8G,"):
+    with pytest.raises(
+        UsageError, match="--target dpu:B9: no such target; expected npuforge, ascend:SOC or one of dpu:DPUCZDX8G,"
+    ):
         limits.load("dpu:B9")
 
 

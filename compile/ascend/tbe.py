@@ -1,0 +1,218 @@
+"""TBE-style DSL source, operator information and ONNX parser plug-in for CANN, generated from an operator's NPU-DSL program.
+
+The program is traced once per set of attribute values that the network has; the source picks the traced sequence by the attributes it is called with.
+Curves that TBE has no instruction for are written with `vexp` and `vrec` (GELU by Abramowitz and Stegun 7.1.26, error of erf below 1.5e-7).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.graph import Activation
+from npuforge.hw_kernels.dsl.kernel import Kernel, Operation, Trace
+
+Values = tuple[tuple[str, Any], ...]
+_TYPES = {float: ("float", "OPTION_ATTR_FLOAT"), int: ("int", "OPTION_ATTR_INT"), bool: ("bool", "OPTION_ATTR_BOOL")}
+_CURVES = {
+    "Sigmoid": """def _sigmoid(x):
+    return tbe.vrec(_adds(tbe.vexp(_muls(x, -1.0)), 1.0))
+""",
+    "Tanh": """def _tanh(x):
+    return _adds(_muls(_sigmoid(_muls(x, 2.0)), 2.0), -1.0)
+""",
+    "Silu": """def _silu(x):
+    return tbe.vmul(x, _sigmoid(x))
+""",
+    "Mish": """def _mish(x):
+    e = tbe.vexp(x)
+    n = _adds(tbe.vmul(e, _adds(e, 2.0)), 2.0)
+    return tbe.vmul(x, _adds(_muls(tbe.vrec(n), -2.0), 1.0))
+""",
+    "Gelu": """def _gelu(x):
+    z = _muls(tbe.vabs(x), 0.7071067811865476)
+    t = tbe.vrec(_adds(_muls(z, 0.3275911), 1.0))
+    tail = _muls(t, 1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        tail = tbe.vmul(_adds(tail, coefficient), t)
+    tail = tbe.vmul(tail, tbe.vexp(_muls(tbe.vmul(z, z), -1.0)))
+    return tbe.vsub(tbe.vrelu(x), tbe.vmul(tbe.vabs(x), _muls(tail, 0.5)))
+""",
+}
+_NEEDS = {"Tanh": ("Sigmoid",), "Silu": ("Sigmoid",)}
+
+
+@dataclass
+class CustomOperator:
+    """One operator type of a network. `variants`: the sets of attribute values that its nodes have, in order."""
+
+    domain: str
+    type: str
+    kernel: Kernel
+    variants: list[Values] = field(default_factory=list)
+
+    @property
+    def file(self) -> str:
+        """Base name of its files: `CustomGELU` gives `custom_gelu`."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", self.type).lower()
+
+    def add(self, node: str, attributes: dict[str, Any]) -> None:
+        """Enters the attributes of one node; UnsupportedError where one is missing or of a type that CANN's files here do not have."""
+        parameters = inspect.signature(self.kernel.function).parameters
+        values = {
+            n: parameters[n].default for n in self.kernel.attributes if parameters[n].default is not inspect._empty
+        }
+        values |= {n: v for n, v in attributes.items() if n in self.kernel.attributes}
+        for name in self.kernel.attributes:
+            if name not in values:
+                raise UnsupportedError(f"node '{node}': {self.type} needs the attribute {name}; add it to the model")
+            if type(values[name]) not in _TYPES:
+                found = type(values[name]).__name__
+                raise UnsupportedError(
+                    f"node '{node}': attribute {name} is {found}; expected a number or true or false"
+                )
+        ordered = tuple((n, values[n]) for n in self.kernel.attributes)
+        if ordered not in self.variants:
+            self.variants.append(ordered)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of its inputs."""
+        return [f"x{i}" for i in range(self.kernel.inputs)]
+
+
+def _steps(activation: Activation, x: str) -> list[str]:
+    """The activation as TBE calls, each an expression on the value before (`x`)."""
+    kind = activation.kind
+    if kind == "none":
+        return []
+    if kind == "Relu":
+        return [f"tbe.vrelu({x})"]
+    if kind == "LeakyRelu":
+        return [
+            f"tbe.vabs({x})" if activation.alpha == -1.0 else f"tbe.vlrelu({x}, _number({x}, {activation.alpha!r}))"
+        ]
+    if kind == "Clip":
+        low = [f"tbe.vmaxs({x}, _number({x}, {activation.low!r}))"] if activation.low > -math.inf else []
+        return low + ([f"tbe.vmins({x}, _number({x}, {activation.high!r}))"] if activation.high < math.inf else [])
+    if kind in _CURVES:
+        return [f"_{kind.lower()}({x})"]
+    raise UnsupportedError(f"the activation {kind} has no TBE form here; expected one of the NPU DSL's")
+
+
+def _lines(index: int, o: Operation) -> list[str]:
+    """One operation of the trace as statements that set `v<index>`."""
+    v = f"v{index}"
+    if o.kind == "input":
+        return [f"{v} = x{o.a}"]
+    if o.kind != "affine":
+        lines = [f"{v} = tbe.v{o.kind}(v{o.a}, v{o.b})"]
+    else:
+        lines = [f"{v} = v{o.a}" if o.factor == 1.0 else f"{v} = _muls(v{o.a}, {o.factor!r})"]
+    if o.bias != 0.0:
+        lines.append(f"{v} = _adds({v}, {o.bias!r})")
+    return lines + [f"{v} = {step}" for step in _steps(o.activation, v)]
+
+
+def _program(number: int, operator: CustomOperator, trace: Trace) -> str:
+    body = [line for i, o in enumerate(trace.operations) for line in _lines(i, o)]
+    head = f"def _program_{number}({', '.join(operator.inputs)}):"
+    return "\n".join([head, *(f"    {line}" for line in body), f"    return v{trace.result}", ""])
+
+
+def source(operator: CustomOperator) -> str:
+    """The Python file for CANN: `<file>_compute` in TBE's DSL, `<file>` that schedules and builds it."""
+    traces = [operator.kernel.trace(dict(values)) for values in operator.variants]
+    kinds = {o.activation.kind for t in traces for o in t.operations} & set(_CURVES)
+    needed = {n for k in kinds for n in (*_NEEDS.get(k, ()), k)}
+    curves = [text for name, text in _CURVES.items() if name in needed]
+    programs = [_program(i, operator, trace) for i, trace in enumerate(traces)]
+    names, attributes = ", ".join(operator.inputs), list(operator.kernel.attributes)
+    optional = "".join(f", {n}={dict(operator.variants[0])[n]!r}" for n in attributes)
+    given = "{" + ", ".join(f'"{n}": {n}' for n in attributes) + "}"
+    table = ", ".join(f"({dict(values)!r}, _program_{i})" for i, values in enumerate(operator.variants))
+    checks = ["REQUIRED_INPUT"] * len(operator.inputs) + ["REQUIRED_OUTPUT"]
+    checks += [_TYPES[type(value)][1] for _, value in operator.variants[0]] + ["KERNEL_NAME"]
+    placeholders = "\n".join(
+        f'    data_{x} = tvm.placeholder({x}.get("shape"), name="data_{x}", dtype={x}.get("dtype").lower())'
+        for x in operator.inputs
+    )
+    data = ", ".join(f"data_{x}" for x in operator.inputs)
+    return f'''"""{operator.domain}::{operator.type} for CANN's TBE, generated by npuforge from the NPU-DSL program {operator.kernel.name}."""
+
+import math
+
+import tbe.dsl as tbe
+from tbe import tvm
+from tbe.common.register import register_op_compute
+from tbe.common.utils import para_check
+
+
+def _number(x, value):
+    return tvm.const(value, x.dtype)
+
+
+def _muls(x, value):
+    return tbe.vmuls(x, _number(x, value))
+
+
+def _adds(x, value):
+    return tbe.vadds(x, _number(x, value))
+
+
+{chr(10).join(text + chr(10) for text in (*curves, *programs))}
+_PROGRAMS = [{table}]
+
+
+@register_op_compute("{operator.type}")
+def {operator.file}_compute({names}, y{optional}, kernel_name="{operator.file}"):
+    given = {given}
+    for values, program in _PROGRAMS:
+        if all(math.isclose(given[name], value, rel_tol=1e-6) for name, value in values.items()):
+            return program({names})
+    raise RuntimeError("{operator.type}: generated for other attributes than %s" % given)
+
+
+@para_check.check_op_params({", ".join(f"para_check.{c}" for c in checks)})
+def {operator.file}({names}, y{optional}, kernel_name="{operator.file}"):
+{placeholders}
+    result = {operator.file}_compute({data}, y{"".join(f", {n}" for n in attributes)}, kernel_name)
+    with tvm.target.cce():
+        schedule = tbe.auto_schedule(result)
+    tbe.build(schedule, {{"name": kernel_name, "tensor_list": [{data}, result]}})
+'''
+
+
+def information(operator: CustomOperator) -> str:
+    """The operator information file (.ini) of CANN's operator library."""
+    lines = [f"[{operator.type}]"]
+    for kind, names in (("input", operator.inputs), ("output", ["y"])):
+        for i, name in enumerate(names):
+            fields = {"name": name, "dtype": "float16,float", "paramType": "required", "format": "ND,ND"}
+            lines += [f"{kind}{i}.{key}={value}" for key, value in fields.items()]
+    if operator.kernel.attributes:
+        lines.append(f"attr.list={','.join(operator.kernel.attributes)}")
+    for name, value in operator.variants[0]:
+        word = str(value).lower() if isinstance(value, bool) else repr(value)
+        fields = {"type": _TYPES[type(value)][0], "value": "all", "paramType": "optional", "defaultValue": word}
+        lines += [f"attr_{name}.{key}={text}" for key, text in fields.items()]
+    return "\n".join([*lines, f"opFile.value={operator.file}", f"opInterface.value={operator.file}", ""])
+
+
+def plugin(operator: CustomOperator, version: int) -> str:
+    """The C++ source that tells CANN's ONNX parser which node the operator is."""
+    return f"""// Generated by npuforge: the ONNX node {operator.domain}::{operator.type} as CANN's operator {operator.type}.
+#include "register/register.h"
+
+namespace domi {{
+REGISTER_CUSTOM_OP("{operator.type}")
+    .FrameworkType(ONNX)
+    .OriginOpType("{operator.domain}::{version}::{operator.type}")
+    .ParseParamsByOperatorFn(AutoMappingByOpFn)
+    .ImplyType(ImplyType::TVM);
+}}  // namespace domi
+"""

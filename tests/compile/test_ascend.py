@@ -1,0 +1,196 @@
+"""`--target ascend`: the generated TBE source, run on a stand-in for TBE written in numpy, computes what the NPU-DSL program means; files; `atc`.
+
+The stand-in has the calls of `tbe.dsl` that CANN documents (vadd, vmuls, vlrelu, vexp, vrec, ...); nothing here was run on CANN itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from npuforge.compile.ascend import flow, tbe
+from npuforge.compile.context import Options
+from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
+from npuforge.hw_kernels import arch
+from npuforge.hw_kernels import operator as operators
+from npuforge.hw_kernels.dsl import kernel as k
+from npuforge.hw_kernels.dsl.kernel_program import KernelOp
+
+
+@k.kernel
+def gelu_tanh(x: Any, *, slope: float = 1.0) -> Any:
+    cube = k.vmul(k.vmul(x, x), x)
+    inner = k.vmuls(k.vadd(x, k.vmuls(cube, 0.044715)), 0.7978845608028654)
+    return k.vmuls(k.vmul(k.vmuls(x, 0.5), k.vadds(k.vtanh(inner), 1.0)), slope)
+
+
+@k.kernel
+def everything(a: Any, b: Any, *, steep: int, folded: bool = False) -> Any:
+    low = k.vmins(k.vmaxs(k.vsub(a, b), -1.5), 2.5)
+    bent = k.vlrelu(k.vadds(k.vmuls(a, -0.75), 0.25), 0.1)
+    curves = k.vadd(k.vadd(k.vsilu(a), k.vgelu(b)), k.vadd(k.vmish(a), k.vsigmoid(b)))
+    for _ in range(steep):
+        bent = k.vmul(bent, k.vabs(low))
+    return k.vadd(k.vrelu(bent) if folded else bent, curves)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, built: list[Any]) -> None:
+    """`tbe.dsl`, `tbe.tvm`, `tbe.common` as modules of this process."""
+    dsl: Any = types.ModuleType("tbe.dsl")
+    for name, function in {
+        "vadd": np.add, "vsub": np.subtract, "vmul": np.multiply, "vadds": np.add, "vmuls": np.multiply,
+        "vmaxs": np.maximum, "vmins": np.minimum, "vabs": np.abs, "vexp": np.exp, "vrec": np.reciprocal,
+        "vrelu": lambda x: np.maximum(x, 0), "vlrelu": lambda x, alpha: np.where(x < 0, x * alpha, x),
+        "auto_schedule": lambda result: ("schedule", result), "build": lambda *given: built.append(given),
+    }.items():  # fmt: skip
+        setattr(dsl, name, function)
+    tvm: Any = types.ModuleType("tbe.tvm")
+    tvm.const = lambda value, dtype: np.asarray(value, dtype)
+    tvm.placeholder = lambda shape, name, dtype: np.full(shape, 0.5, dtype)
+    tvm.target = types.SimpleNamespace(cce=contextlib.nullcontext)
+    register: Any = types.ModuleType("tbe.common.register")
+    register.register_op_compute = lambda name: lambda function: function
+    utils: Any = types.ModuleType("tbe.common.utils")
+    names = (
+        "REQUIRED_INPUT",
+        "REQUIRED_OUTPUT",
+        "KERNEL_NAME",
+        *(f"OPTION_ATTR_{t}" for t in ("FLOAT", "INT", "BOOL")),
+    )
+    checks = {name: name for name in names}
+    utils.para_check = types.SimpleNamespace(check_op_params=lambda *given: lambda f: f, **checks)
+    root: Any = types.ModuleType("tbe")
+    root.dsl, root.tvm = dsl, tvm
+    common = types.ModuleType("tbe.common")
+    modules = {"tbe": root, "tbe.dsl": dsl, "tbe.tvm": tvm, "tbe.common": common}
+    for name, module in (modules | {"tbe.common.register": register, "tbe.common.utils": utils}).items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def loaded(operator: tbe.CustomOperator) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    exec(compile(tbe.source(operator), operator.file, "exec"), space)
+    return space
+
+
+@pytest.mark.parametrize("attributes", [{"steep": 0}, {"steep": 2, "folded": True}])
+def test_source_means_what_the_program_means(attributes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, [])
+    operator = tbe.CustomOperator("my.ops", "EveryThing", everything)
+    for other in ({"steep": 0}, {"steep": 2, "folded": True}, {"steep": 0}):
+        operator.add("n", other)
+    assert len(operator.variants) == 2
+    random = np.random.default_rng(0)
+    inputs = [np.concatenate([random.normal(0, 3, 500), np.linspace(-9, 9, 181)])[None] for _ in range(2)]
+    found = loaded(operator)["every_thing_compute"](*inputs, None, **attributes)
+    expected = everything.trace(attributes).meaning(inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=5e-6)  # erf to 1.5e-7, times 9
+
+
+def test_the_entry_builds_and_refuses_other_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+    stand_in(monkeypatch, built)
+    operator = tbe.CustomOperator("org.somewhere", "CustomGELU", gelu_tanh)
+    operator.add("n", {"slope": 2.0})
+    space = loaded(operator)
+    description = {"shape": (2, 3), "dtype": "Float32"}
+    space["custom_gelu"](description, description, slope=2.0)
+    ((schedule, config),) = built
+    assert schedule[0] == "schedule" and config["name"] == "custom_gelu" and len(config["tensor_list"]) == 2
+    half = 2 * 0.5 * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (0.5 + 0.044715 * 0.125)))
+    np.testing.assert_allclose(config["tensor_list"][1], np.full((2, 3), half), rtol=1e-6)
+    with pytest.raises(RuntimeError, match="CustomGELU: generated for other attributes"):
+        space["custom_gelu_compute"](np.ones(3), None, slope=3.0)
+
+
+def test_information_and_plugin() -> None:
+    operator = tbe.CustomOperator("org.somewhere", "CustomGELU", gelu_tanh)
+    operator.add("n", {})
+    lines = tbe.information(operator).splitlines()
+    assert lines[0] == "[CustomGELU]" and "opFile.value=custom_gelu" in lines and "attr.list=slope" in lines
+    assert "attr_slope.type=float" in lines and "attr_slope.defaultValue=1.0" in lines
+    assert "input0.dtype=float16,float" in lines and "output0.name=y" in lines
+    assert '.OriginOpType("org.somewhere::3::CustomGELU")' in tbe.plugin(operator, 3)
+
+
+def test_attributes_that_are_missing_or_lists() -> None:
+    operator = tbe.CustomOperator("my.ops", "EveryThing", everything)
+    with pytest.raises(UnsupportedError, match="node 'n': EveryThing needs the attribute steep"):
+        operator.add("n", {})
+    with pytest.raises(UnsupportedError, match="node 'n': attribute steep is list"):
+        operator.add("n", {"steep": [1, 2]})
+
+
+# ---- the whole target
+def options(folder: Path) -> Options:
+    nodes = [
+        helper.make_node("CustomGelu", ["x"], ["a"], "gelu", domain="test.ascend", slope=2.0),
+        helper.make_node("YoloDecode", ["a"], ["b"], "decode", domain="npuforge"),
+        helper.make_node("Relu", ["b"], ["y"], "relu"),
+    ]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 6, 5]) for n in "xy"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("test.ascend", 2), helper.make_opsetid("npuforge", 1)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "net", values[:1], values[1:]), opset_imports=opsets, ir_version=9
+    )
+    onnx.save(model, folder / "net.onnx")
+    return Options(folder / "net.onnx", arch.load("nf-b1024"), folder / "out")
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator of a package, known for the length of one test."""
+
+    class CustomGelu(KernelOp):
+        names = onnx = ("test.ascend::CustomGelu",)
+        pixel_kernel = gelu_tanh
+
+    monkeypatch.setitem(operators.registry(), "test.ascend::CustomGelu", CustomGelu())
+
+
+@pytest.mark.usefixtures("registered")
+def test_files_and_what_was_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    build = flow.compile_for_ascend(options(tmp_path), "Ascend310P3")
+    made = tmp_path / "out"
+    operator = ["custom_gelu.py", "custom_gelu.ini", "custom_gelu_plugin.cc"]
+    assert {p.name for p in made.iterdir()} == {"model.onnx", "atc.sh", "ascend.json", *operator}
+    assert build.operators == {"test.ascend::CustomGelu": operator} and not build.ran
+    assert build.without_program == {"decode": "npuforge::YoloDecode"}
+    kept = onnx.load(made / "model.onnx").graph.node
+    assert [(n.domain, n.op_type) for n in kept][:2] == [("test.ascend", "CustomGelu"), ("npuforge", "YoloDecode")]
+    assert 'OriginOpType("test.ascend::2::CustomGelu")' in (made / "custom_gelu_plugin.cc").read_text()
+    command = (made / "atc.sh").read_text()
+    assert "--framework=5" in command and "--soc_version=Ascend310P3" in command and "x:1,4,6,5" in command
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("code", [0, 7])
+def test_atc_is_run_where_it_is(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "atc"
+    program.write_text(f'#!/bin/sh\necho "E10001: given $3"\nexit {code}\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    if code == 0:
+        assert flow.compile_for_ascend(options(tmp_path), "Ascend310").ran
+        assert (tmp_path / "out" / "atc.log").read_text() == "E10001: given --output=model\n"
+    else:
+        with pytest.raises(NpuforgeError, match="atc ended with 7: E10001: given --output=model"):
+            flow.compile_for_ascend(options(tmp_path), "Ascend310")
+        assert not (tmp_path / "out").exists()
+
+
+def test_soc() -> None:
+    assert (flow.soc_of("ascend"), flow.soc_of("ascend:Ascend910B")) == ("Ascend310", "Ascend910B")
+    for wrong in ("ascend:", "ascend:a b", "ascendant"):
+        with pytest.raises(UsageError, match="expected ascend or ascend:SOC"):
+            flow.soc_of(wrong)
