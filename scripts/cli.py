@@ -28,6 +28,7 @@ COMMANDS = (
     "inspect",
     "compile",
     "quantize",
+    "export",
     "run",
     "compare",
     "evaluate",
