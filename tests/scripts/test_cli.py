@@ -94,6 +94,9 @@ def keys(*wanted: str) -> Any:
     [
         (("inspect", "net.onnx"), keys("partitions", "macs", "nodes", "npu_share")),
         (("compile", *GOOD), keys("model", "performance", "memory", "mode", "notices", "seconds")),
+        (("compile", *GOOD[:-1], "d", "--target", "dpu:DPUCZDX8G"), lambda v: v["dpu_nodes"] > 0 and v["compiler"]),
+        (("compile", *GOOD[:-1], "d", "--target", "ascend"), keys("soc", "command", "operators", "ran")),
+        (("export", "net.onnx", "--to", "tensorrt"), lambda v: v["operators"] == [] and v["without_kernel"] == {}),
         (QUANTIZE, lambda v: v["mode"] == "fine" and v["images"] == 2),
         (RUN, lambda v: set(v) == {"a.png", "b.png"}),
         (COMPARE, lambda v: v["device_equality"]["values_differing"] == 0),
