@@ -15,7 +15,7 @@
 namespace npuforge::cpu {
 namespace {
 
-constexpr std::int64_t kRows = 4, kColumns = 32;
+constexpr std::int64_t kRows = 6, kColumns = 16;
 // Of b: kDepth rows of kColumns stay in the first-level cache while all rows of a pass.
 constexpr std::int64_t kDepth = 128;
 

@@ -134,6 +134,30 @@ const Registry& Registry::instance() {
     return registry;
 }
 
+void Args::missing(const char* what, std::size_t i) {
+    throw MissingOperand(std::string(what) + " " + std::to_string(i) + " is missing");
+}
+
+void infer(const NodeInfo& node, const Kernel& kernel, const Args& args) {
+    try {
+        kernel.shape(args);
+    } catch (const MissingOperand& error) {
+        node.fail(error.what());
+    }
+    constexpr std::int64_t kMaxElements = std::int64_t{1} << 32;
+    for (std::size_t i = 0; i < args.output_count; ++i) {
+        const Shape& shape = args.out(i).shape;
+        std::int64_t count = 1;
+        for (int d = 0; d < shape.rank; ++d) {
+            if (shape.dim[d] < 0 || shape.dim[d] > kMaxElements)
+                node.fail("a result of shape " + shape.text() + " is not possible");
+            if (shape.dim[d] > 0 && count > kMaxElements / shape.dim[d])
+                node.fail("a result of shape " + shape.text() + " is too large");
+            count *= shape.dim[d];
+        }
+    }
+}
+
 int normal_axis(const NodeInfo& node, std::int64_t axis, int rank) {
     if (axis < -rank || axis >= rank)
         node.fail("axis " + std::to_string(axis) + " is outside a tensor of rank " + std::to_string(rank));

@@ -25,18 +25,6 @@ std::size_t align(std::size_t value) { return (value + kAlignment - 1) / kAlignm
     throw FormatError("meta: node '" + node.name + "' (" + node.op + "): " + message);
 }
 
-// Sizes that a damaged file may ask for must not overflow.
-void check_size(const CpuNode& node, const Shape& shape) {
-    constexpr std::int64_t kMaxElements = std::int64_t{1} << 32;
-    std::int64_t count = 1;
-    for (int i = 0; i < shape.rank; ++i) {
-        if (shape.dim[i] < 0 || shape.dim[i] > kMaxElements)
-            fail(node, "a result of shape " + shape.text() + " is not possible");
-        count *= shape.dim[i];
-        if (count > kMaxElements) fail(node, "a result of shape " + shape.text() + " is too large");
-    }
-}
-
 }  // namespace
 
 std::size_t plan_offsets(std::vector<CpuPlan::Placement>& buffers, std::size_t alignment) {
@@ -172,8 +160,7 @@ void CpuPlan::prepare_node(std::size_t partition, const CpuNode& meta, int step)
     }
     for (Tensor& result : results) outputs.push_back(&result);
     const Args args{inputs.data(), inputs.size(), outputs.data(), outputs.size(), nullptr};
-    node.kernel.shape(args);
-    for (const Tensor& result : results) check_size(meta, result.shape);
+    cpu::infer(info, node.kernel, args);
     node.input_count = inputs.size();
     node.output_count = outputs.size();
     node.dynamic = dynamic;

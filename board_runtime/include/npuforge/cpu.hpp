@@ -58,6 +58,12 @@ struct Tensor {
     std::size_t bytes() const { return static_cast<std::size_t>(shape.count()) * type_bytes(type); }
 };
 
+/// A kernel asked for an input or output that its node does not have.
+class MissingOperand : public Error {
+  public:
+    using Error::Error;
+};
+
 /// What one call sees: nullptr marks an omitted optional input.
 struct Args {
     const Tensor* const* inputs = nullptr;
@@ -67,8 +73,16 @@ struct Args {
     std::uint8_t* scratch = nullptr;
 
     bool has(std::size_t i) const { return i < input_count && inputs[i] != nullptr; }
-    const Tensor& in(std::size_t i) const { return *inputs[i]; }
-    Tensor& out(std::size_t i = 0) const { return *outputs[i]; }
+    /// Throws MissingOperand where there is none.
+    const Tensor& in(std::size_t i) const {
+        if (!has(i)) missing("input", i);
+        return *inputs[i];
+    }
+    Tensor& out(std::size_t i = 0) const {
+        if (i >= output_count) missing("output", i);
+        return *outputs[i];
+    }
+    [[noreturn]] static void missing(const char* what, std::size_t i);
 };
 
 /// Name, inputs and typed attributes of a node; every failure names the node.
@@ -130,6 +144,10 @@ class Registry {
 
 /// Defined by the generated list of operator folders.
 void register_all(Registry& registry);
+
+/// Runs `kernel.shape`, turns a missing operand into an error that names the node, and checks that every result has a
+/// size that memory can hold.
+void infer(const NodeInfo& node, const Kernel& kernel, const Args& args);
 
 /// An axis in [-rank, rank) as [0, rank); fails naming the node.
 int normal_axis(const NodeInfo& node, std::int64_t axis, int rank);

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npuforge/cpu.hpp"
@@ -17,6 +19,13 @@ struct Window {
     /// Source position of tap `k` of window `position`; outside [0, in) on the border.
     std::int64_t at(std::int64_t position, std::int64_t k) const {
         return position * stride + k * dilation - pad_begin;
+    }
+    /// Taps [first, last) of window `position` that lie at or above `low` and below `high`.
+    std::pair<std::int64_t, std::int64_t> taps(std::int64_t position, std::int64_t low, std::int64_t high) const {
+        const std::int64_t start = at(position, 0);
+        const std::int64_t first = start >= low ? 0 : (low - start + dilation - 1) / dilation;
+        const std::int64_t last = start >= high ? 0 : std::min(kernel, (high - 1 - start) / dilation + 1);
+        return {std::min(first, last), last};
     }
 };
 
@@ -84,12 +93,12 @@ class WindowRule {
                 w.pad_begin = pads_[i];
                 w.pad_end = pads_[i + count];
             }
-            constexpr std::int64_t kLimit = std::int64_t{1} << 31;  // keeps every product below in range
+            constexpr std::int64_t kLimit = std::int64_t{1} << 30;  // keeps every product below in range
             node_.check(w.stride > 0 && w.dilation > 0 && w.kernel > 0,
                         "strides, dilations and kernel must be positive");
             node_.check(w.stride < kLimit && w.dilation < kLimit && w.kernel < kLimit &&
                             std::abs(w.pad_begin) < kLimit && std::abs(w.pad_end) < kLimit,
-                        "strides, dilations, kernel and pads must be below 2^31");
+                        "strides, dilations, kernel and pads must be below 2^30");
         }
         return result;
     }
@@ -121,26 +130,15 @@ class WindowRule {
 template <typename F>
 void each_tap(const Windows& w, std::int64_t d, std::int64_t y, std::int64_t x, F f) {
     const Window &depth = w.axis[0], &height = w.axis[1], &width = w.axis[2];
-    std::int64_t tap = 0;
-    for (std::int64_t kd = 0; kd < depth.kernel; ++kd) {
-        const std::int64_t plane = depth.at(d, kd);
-        if (plane < 0 || plane >= depth.in) {
-            tap += height.kernel * width.kernel;
-            continue;
+    const auto [d_first, d_last] = depth.taps(d, 0, depth.in);
+    const auto [y_first, y_last] = height.taps(y, 0, height.in);
+    const auto [x_first, x_last] = width.taps(x, 0, width.in);
+    for (std::int64_t kd = d_first; kd < d_last; ++kd)
+        for (std::int64_t ky = y_first; ky < y_last; ++ky) {
+            const std::int64_t start = (depth.at(d, kd) * height.in + height.at(y, ky)) * width.in,
+                               tap = (kd * height.kernel + ky) * width.kernel;
+            for (std::int64_t kx = x_first; kx < x_last; ++kx) f(start + width.at(x, kx), tap + kx);
         }
-        for (std::int64_t ky = 0; ky < height.kernel; ++ky) {
-            const std::int64_t row = height.at(y, ky);
-            if (row < 0 || row >= height.in) {
-                tap += width.kernel;
-                continue;
-            }
-            const std::int64_t start = (plane * height.in + row) * width.in;
-            for (std::int64_t kx = 0; kx < width.kernel; ++kx, ++tap) {
-                const std::int64_t column = width.at(x, kx);
-                if (column >= 0 && column < width.in) f(start + column, tap);
-            }
-        }
-    }
 }
 
 /// Calls f(d, y, x) for every window, in order.

@@ -167,7 +167,7 @@ py::list run_operator(const std::string& op, const std::string& attrs, const std
     const cpu::NodeInfo info(meta);
     const cpu::Kernel kernel = (*factory)(info);
     cpu::Args args{inputs.data(), inputs.size(), outputs.data(), outputs.size(), nullptr};
-    kernel.shape(args);
+    cpu::infer(info, kernel, args);
     std::vector<py::array> memory;
     for (cpu::Tensor& result : results) {
         const std::vector<py::ssize_t> shape(result.shape.dim, result.shape.dim + result.shape.rank);

@@ -8,16 +8,6 @@
 
 namespace npuforge::cpu {
 
-/// Taps of the window that starts at `start` which lie in the map or in the pads that count.
-inline std::int64_t taps(const Window& w, std::int64_t start, std::int64_t pad_begin, std::int64_t pad_end) {
-    std::int64_t count = 0;
-    for (std::int64_t k = 0; k < w.kernel; ++k) {
-        const std::int64_t at = start + k * w.dilation;
-        count += at >= -pad_begin && at < w.in + pad_end;
-    }
-    return count;
-}
-
 inline void register_average_pool(Registry& registry) {
     registry.add("AveragePool", [](const NodeInfo& node) {
         const WindowRule rule(node);
@@ -47,9 +37,11 @@ inline void register_average_pool(Registry& registry) {
         kernel.run = [=](const Args& args) {
             const Shape& x = args.in(0).shape;
             const Windows windows = rule.forward(x), valid = counted(windows, x.rank - 2);
+            // Taps that lie in the map or in the pads that count.
             const auto divisor = [&](std::size_t i, std::int64_t position) {
-                return taps(valid.axis[i], windows.axis[i].at(position, 0), valid.axis[i].pad_begin,
-                            valid.axis[i].pad_end);
+                const auto [first, last] = windows.axis[i].taps(position, -valid.axis[i].pad_begin,
+                                                                windows.axis[i].in + valid.axis[i].pad_end);
+                return last - first;
             };
             const float* in = args.in(0).as<float>();
             float* out = args.out().as<float>();

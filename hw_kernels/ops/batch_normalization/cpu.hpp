@@ -33,7 +33,7 @@ inline void register_batch_normalization(Registry& registry) {
                        "input 0 must be float32 with at least one dimension");
             const std::int64_t channels = args.in(0).shape.rank > 1 ? args.in(0).shape.dim[1] : 1;
             for (std::size_t i = 1; i < 5; ++i)
-                node.check(args.has(i) && args.in(i).shape.count() == channels,
+                node.check(args.has(i) && args.in(i).type == Type::kFloat32 && args.in(i).shape.count() == channels,
                            "scale, bias, mean and variance need one value per channel");
             node.check(!training || args.in(0).shape.rank > 1, "training needs a channel dimension");
             for (std::size_t i = 0; i < args.output_count; ++i) {

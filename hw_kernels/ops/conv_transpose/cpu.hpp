@@ -21,6 +21,10 @@ inline void register_conv_transpose(Registry& registry) {
             const auto count = static_cast<std::size_t>(x.rank - 2);
             node.check((extra.empty() || extra.size() == count) && (wanted.empty() || wanted.size() >= count),
                        "output_padding and output_shape need one value for every spatial dimension");
+            constexpr std::int64_t kLimit = std::int64_t{1} << 30;
+            for (const auto* list : {&extra, &wanted})
+                for (const std::int64_t value : *list)
+                    node.check(value >= 0 && value < kLimit, "output_padding and output_shape must be below 2^30");
             for (std::size_t i = 0; i < count; ++i) {
                 Window& w = windows.axis[kSpatial - count + i];
                 w.out = w.in;

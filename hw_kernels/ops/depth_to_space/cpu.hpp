@@ -10,7 +10,7 @@ inline void register_depth_to_space(Registry& registry) {
     registry.add("DepthToSpace", [](const NodeInfo& node) {
         const std::int64_t block = node.integer("blocksize");
         const bool crd = node.string("mode", "DCR") == "CRD";
-        node.check(block > 0, "blocksize must be positive");
+        node.check(block > 0 && block < (1 << 15), "blocksize must be between 1 and 2^15");
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
             const Shape& in = args.in(0).shape;

@@ -10,7 +10,7 @@ inline void register_eye_like(Registry& registry) {
     registry.add("EyeLike", [](const NodeInfo& node) {
         static const std::map<std::int64_t, Type> kTypes = {{1, Type::kFloat32}, {2, Type::kUint8}, {3, Type::kInt8},
                                                             {6, Type::kInt32},   {7, Type::kInt64}, {9, Type::kBool}};
-        const std::int64_t dtype = node.integer("dtype", 0), k = node.integer("k", 0);
+        const std::int64_t dtype = node.integer("dtype", 0), diagonal = node.integer("k", 0);
         if (dtype != 0 && !kTypes.count(dtype)) node.fail("ONNX type " + std::to_string(dtype) + " is not supported");
         Kernel kernel;
         kernel.shape_only = true;
@@ -19,8 +19,9 @@ inline void register_eye_like(Registry& registry) {
             args.out().type = dtype ? kTypes.at(dtype) : args.in(0).type;
             args.out().shape = args.in(0).shape;
         };
-        kernel.run = [k](const Args& args) {
+        kernel.run = [diagonal](const Args& args) {
             const std::int64_t rows = args.out().shape.dim[0], columns = args.out().shape.dim[1];
+            const std::int64_t k = std::min(std::max(diagonal, -rows), columns);
             with_type(args.out().type, [&](auto zero) {
                 using T = decltype(zero);
                 std::fill_n(args.out().as<T>(), rows * columns, T{});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "npuforge/cpu.hpp"
+#include "npuforge/cpu_gemm.hpp"
 #include "npuforge/cpu_math.hpp"
 
 namespace npuforge::cpu {
@@ -22,27 +23,37 @@ inline void register_gemm(Registry& registry) {
             args.out().type = Type::kFloat32;
             args.out().shape = Shape{a.dim[trans_a ? 1 : 0], b.dim[trans_b ? 0 : 1]};
             if (args.has(2))
-                node.check(broadcast(node, args.in(2).shape, args.out().shape) == args.out().shape,
-                           "C does not broadcast to the result");
+                node.check(args.in(2).type == Type::kFloat32 &&
+                               broadcast(node, args.in(2).shape, args.out().shape) == args.out().shape,
+                           "C must be float32 and broadcast to the result");
+        };
+        kernel.scratch = [=](const Args& args) {  // A the other way round
+            return trans_a ? static_cast<std::size_t>(args.in(0).shape.count()) * sizeof(float) : std::size_t{0};
         };
         kernel.run = [=](const Args& args) {
-            const Shape &a = args.in(0).shape, &b = args.in(1).shape, &y = args.out().shape;
-            const float *pa = args.in(0).as<float>(), *pb = args.in(1).as<float>();
+            const Shape& y = args.out().shape;
+            const std::int64_t rows = y.dim[0], columns = y.dim[1], depth = args.in(0).shape.dim[trans_a ? 0 : 1];
+            const float *a = args.in(0).as<float>(), *b = args.in(1).as<float>();
             float* out = args.out().as<float>();
-            const std::int64_t depth = a.dim[trans_a ? 0 : 1];
-            std::int64_t sc[kMaxRank] = {};
-            if (args.has(2)) broadcast_strides(args.in(2).shape, y, sc);
-            const std::int64_t step_am = trans_a ? 1 : a.dim[1], step_ak = trans_a ? a.dim[1] : 1;
-            const std::int64_t step_bk = trans_b ? 1 : b.dim[1], step_bn = trans_b ? b.dim[1] : 1;
-            for (std::int64_t m = 0; m < y.dim[0]; ++m)
-                for (std::int64_t n = 0; n < y.dim[1]; ++n) {
-                    float sum = 0.0f;
-                    for (std::int64_t k = 0; k < depth; ++k)
-                        sum += pa[m * step_am + k * step_ak] * pb[k * step_bk + n * step_bn];
-                    sum *= alpha;
-                    if (args.has(2)) sum += beta * args.in(2).as<float>()[m * sc[0] + n * sc[1]];
-                    out[m * y.dim[1] + n] = sum;
-                }
+            if (trans_a) {
+                auto* turned = reinterpret_cast<float*>(args.scratch);
+                for (std::int64_t k = 0; k < depth; ++k)
+                    for (std::int64_t m = 0; m < rows; ++m) turned[m * depth + k] = a[k * rows + m];
+                a = turned;
+            }
+            if (trans_b) {  // rows of both lie in order of k
+                for (std::int64_t m = 0; m < rows; ++m)
+                    for (std::int64_t n = 0; n < columns; ++n)
+                        out[m * columns + n] = dot(a + m * depth, b + n * depth, depth);
+            } else {
+                std::fill_n(out, rows * columns, 0.0f);
+                multiply_add(a, depth, b, columns, out, columns, rows, depth, columns);
+            }
+            if (alpha != 1.0f)
+                for (std::int64_t i = 0; i < rows * columns; ++i) out[i] *= alpha;
+            if (args.has(2))
+                broadcast_apply(out, y, args.in(2).as<float>(), args.in(2).shape, out, y,
+                                [beta](float p, float q) { return p + beta * q; });
         };
         return kernel;
     });

@@ -2,18 +2,10 @@
 #pragma once
 
 #include "npuforge/cpu.hpp"
+#include "npuforge/cpu_gemm.hpp"
 #include "npuforge/cpu_math.hpp"
 
 namespace npuforge::cpu {
-
-/// c[m, n] = a[m, k] * b[k, n], row by row so that the inner loop runs along contiguous memory.
-inline void multiply(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k, std::int64_t n) {
-    for (std::int64_t i = 0; i < m; ++i, a += k, c += n) {
-        std::fill_n(c, n, 0.0f);
-        for (std::int64_t j = 0; j < k; ++j)
-            for (std::int64_t l = 0; l < n; ++l) c[l] += a[j] * b[j * n + l];
-    }
-}
 
 inline void register_matmul(Registry& registry) {
     registry.add("MatMul", [](const NodeInfo& node) {
@@ -59,8 +51,10 @@ inline void register_matmul(Registry& registry) {
                     at_b += rest % p.batch.dim[d] * sb[d];
                     rest /= p.batch.dim[d];
                 }
-                multiply(args.in(0).as<float>() + at_a * p.m * p.k, args.in(1).as<float>() + at_b * p.k * p.n,
-                         args.out().as<float>() + batch * p.m * p.n, p.m, p.k, p.n);
+                float* out = args.out().as<float>() + batch * p.m * p.n;
+                std::fill_n(out, p.m * p.n, 0.0f);
+                multiply_add(args.in(0).as<float>() + at_a * p.m * p.k, p.k, args.in(1).as<float>() + at_b * p.k * p.n,
+                             p.n, out, p.n, p.m, p.k, p.n);
             }
         };
         return kernel;

@@ -41,7 +41,10 @@ inline void register_non_max_suppression(Registry& registry) {
         Kernel kernel;
         kernel.dynamic = true;
         kernel.shape = [=](const Args& args) {
-            node.check(args.has(0) && args.has(1), "boxes and scores are needed");
+            for (const std::size_t i : {0, 1, 3, 4})
+                node.check(
+                    args.has(i) ? args.in(i).type == Type::kFloat32 && (i < 2 || args.in(i).shape.count() > 0) : i > 1,
+                    "boxes, scores and thresholds must be float32");
             const Shape &boxes = args.in(0).shape, &scores = args.in(1).shape;
             if (boxes.rank != 3 || boxes.dim[2] != 4 || scores.rank != 3 || scores.dim[0] != boxes.dim[0] ||
                 scores.dim[2] != boxes.dim[1])

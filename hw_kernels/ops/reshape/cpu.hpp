@@ -30,8 +30,8 @@ inline void register_reshape(Registry& registry) {
                     dim = 1;
                 } else {
                     node.check(dim >= 0, "the new shape has a negative dimension");
+                    node.check(dim == 0 || known <= (std::int64_t{1} << 32) / dim, "the new shape is too large");
                     known *= dim;
-                    node.check(known <= (std::int64_t{1} << 32), "the new shape is too large");
                 }
                 out.push(dim);
             }

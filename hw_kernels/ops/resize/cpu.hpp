@@ -104,7 +104,7 @@ class ResizeRule {
             }
             for (int i = 0; i < count; ++i) {
                 ResizeAxis& axis = axes[listed[i]];
-                node_.check(scales[i] > 0.0f && scales[i] < 1e6f, "scales must be positive");
+                node_.check(scales[i] > 1e-6f && scales[i] < 1e6f, "scales must be positive and moderate");
                 axis.out = static_cast<std::int64_t>(
                     std::floor(static_cast<double>(axis.in) * static_cast<double>(scales[i])));
                 axis.scale = static_cast<double>(scales[i]);
@@ -138,6 +138,8 @@ class ResizeRule {
     ResizePoint point(const ResizeAxis& axis, std::int64_t position, float* weights) const {
         ResizePoint result;
         float x = axis.source(position, coordinates_);
+        constexpr float kFar = 1e9f;  // far outside, and an integer all the same
+        x = x != x ? -kFar : std::min(std::max(x, -kFar), kFar);
         result.outside = coordinates_ == "tf_crop_and_resize" && (x < 0.0f || x > static_cast<float>(axis.in - 1));
         if (mode_ == "nearest") {
             float nearest = std::floor(x);

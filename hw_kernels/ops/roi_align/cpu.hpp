@@ -45,7 +45,9 @@ inline void register_roi_align(Registry& registry) {
                 }
                 const float bin_h = h / static_cast<float>(height), bin_w = w / static_cast<float>(width);
                 const auto samples = [&](float bin) {
-                    return sampling > 0 ? sampling : static_cast<std::int64_t>(std::ceil(clip(bin, 0.0f, 4096.0f)));
+                    if (sampling > 0) return sampling;
+                    node.check(bin <= 4096.0f, "a region has more than 4096 pixels in a bin");
+                    return std::max<std::int64_t>(0, saturate<std::int64_t>(std::ceil(static_cast<double>(bin))));
                 };
                 const std::int64_t rows = samples(bin_h), columns = samples(bin_w);
                 for (std::int64_t c = 0; c < channels; ++c) {

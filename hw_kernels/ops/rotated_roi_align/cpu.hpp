@@ -26,7 +26,9 @@ inline void register_rotated_roi_align(Registry& registry) {
         const std::int64_t rows = node.integer("output_height", 1), columns = node.integer("output_width", 1),
                            ratio = node.integer("sampling_ratio", 0);
         const double scale = node.number("spatial_scale", 1.0f);
-        node.check(rows >= 1 && columns >= 1 && ratio >= 0, "output sizes must be 1 or more, sampling_ratio 0 or more");
+        constexpr int kMostSamples = 4096;  // of a bin along one axis
+        node.check(rows >= 1 && columns >= 1 && ratio >= 0 && ratio <= kMostSamples,
+                   "output sizes must be 1 or more, sampling_ratio between 0 and 4096");
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
             node.check(
@@ -53,6 +55,7 @@ inline void register_rotated_roi_align(Registry& registry) {
                              sine = std::sin(static_cast<double>(roi[5]));
                 const auto samples = [&](double size, std::int64_t bins) {
                     const double wanted = std::ceil(size / static_cast<double>(bins));
+                    node.check(ratio > 0 || wanted <= kMostSamples, "a region has more than 4096 pixels in a bin");
                     return ratio > 0 ? ratio : std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted));
                 };
                 const std::int64_t ny = samples(h, rows), nx = samples(w, columns);

@@ -31,8 +31,9 @@ inline void register_slice(Registry& registry) {
             for (int i = 0; i < in.rank; ++i) out.step[i] = 1;
             for (int i = 0; i < starts.size; ++i) {
                 const int axis = normal_axis(node, axes.present ? axes.value[i] : i, in.rank);
-                const std::int64_t dim = in.dim[axis], step = steps.present ? steps.value[i] : 1;
-                node.check(step != 0, "a step of 0");
+                const std::int64_t dim = in.dim[axis], given = steps.present ? steps.value[i] : 1;
+                node.check(given != 0, "a step of 0");
+                const std::int64_t step = std::min(std::max(given, -dim - 1), dim + 1);  // further is no further
                 const auto limit = [&](std::int64_t value, std::int64_t low, std::int64_t high) {
                     if (value < 0) value = value < -dim ? -1 : value + dim;  // below the first element stays below it
                     return std::min(std::max(value, low), high);

@@ -9,7 +9,7 @@ namespace npuforge::cpu {
 inline void register_space_to_depth(Registry& registry) {
     registry.add("SpaceToDepth", [](const NodeInfo& node) {
         const std::int64_t block = node.integer("blocksize");
-        node.check(block > 0, "blocksize must be positive");
+        node.check(block > 0 && block < (1 << 15), "blocksize must be between 1 and 2^15");
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
             const Shape& in = args.in(0).shape;

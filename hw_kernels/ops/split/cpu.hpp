@@ -22,7 +22,8 @@ inline void register_split(Registry& registry) {
             std::int64_t total = 0;
             for (std::int64_t i = 0; i < parts; ++i) {
                 const std::int64_t size = sizes.present ? sizes.value[i] : std::min(equal, in.dim[axis] - equal * i);
-                node.check(size >= 0, "a part of negative size");
+                node.check(size >= 0 && (!sizes.present || size <= std::int64_t{1} << 32),
+                           "a part of negative or impossible size");
                 Tensor& out = args.out(static_cast<std::size_t>(i));
                 out.type = args.in(0).type;
                 out.shape = in;

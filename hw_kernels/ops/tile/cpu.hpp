@@ -14,7 +14,8 @@ inline void register_tile(Registry& registry) {
             Shape shape = args.in(0).shape;
             node.check(repeats.present && repeats.size == shape.rank, "one repeat for every axis is needed");
             for (int i = 0; i < shape.rank; ++i) {
-                node.check(repeats.value[i] >= 0, "a negative repeat");
+                node.check(repeats.value[i] >= 0 && repeats.value[i] < (std::int64_t{1} << 31),
+                           "repeats must be between 0 and 2^31");
                 shape.dim[i] *= repeats.value[i];
             }
             args.out().type = args.in(0).type;

@@ -15,7 +15,7 @@ inline void register_yolo_decode(Registry& registry) {
         const std::size_t scales = strides.size();
         node.check(scales > 0 && !anchors.empty() && anchors.size() % (2 * scales) == 0,
                    "anchors must be width, height pairs, the same number for each stride");
-        node.check(classes >= 1, "num_classes must be 1 or more");
+        node.check(classes >= 1 && classes < (1 << 20), "num_classes must be between 1 and 2^20");
         const auto per_scale = static_cast<std::int64_t>(anchors.size() / (2 * scales));
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
