@@ -94,7 +94,7 @@ def _source(v: Mapping[str, int], blocks: int, rows: int, cols: int, block: int 
 
 
 def _second(v: Mapping[str, int], size: int) -> Region:
-    """Operand b of an element-wise instruction; `size`: bytes of a pixel."""
+    """Operand b of an element-wise instruction or a residual stage; `size`: bytes of a pixel."""
     rows = v["out_h"] if v["b_row_stride"] else 1
     cols = v["out_w"] if v["b_pixel_stride"] else 1
     return Region("sram", v["b_addr"], rows, v["b_row_stride"], cols, v["b_pixel_stride"], size)
@@ -171,6 +171,11 @@ def accesses(name: str, v: Mapping[str, int]) -> tuple[list[Region], list[Region
             _plain("sram", v["pad_addr"], 16 * v["blocks_in"]),
             *_stage_reads(v),
         ]
+        if v["residual"]:
+            reads += [
+                _second(v, lanes),
+                *(_plain("sram", v[k], 8 * lanes) for k in ("operand_addr", "sum_requant_addr")),
+            ]
     elif name == "DEPTHWISE":
         reads = [_source(v, v["blocks_out"], v["in_h"], v["in_w"]), _plain("sram", v["weight_addr"], lanes * taps)]
         reads += [_plain("sram", v["bias_addr"], 4 * lanes), _plain("sram", v["pad_addr"], lanes), *_stage_reads(v)]

@@ -72,8 +72,11 @@ def cost(name: str, fields: dict[str, int], arch: Arch) -> Cost:
         written = ceil(pixels * fields["blocks_out"] * lane_bytes / arch.axi_ports)  # each port fills one word a cycle
         return Cost(TRANSFER_START + written, beats, rows * size)
     if name == "CONV":
-        steps = _taps(fields) * fields["blocks_in"] * fields["blocks_out"]
-        return Cost(CONV_START + _groups(fields, array_pixels) * steps, macs=pixels * steps * LANES * LANES)
+        products = _taps(fields) * fields["blocks_in"]
+        # The port that writes the output also reads the skip tensor: an output block then takes two of its cycles.
+        steps = max(products, 1 + fields.get("residual", 0)) * fields["blocks_out"]
+        macs = pixels * products * fields["blocks_out"] * LANES * LANES
+        return Cost(CONV_START + _groups(fields, array_pixels) * steps, macs=macs)
     groups = _groups(fields, vector_pixels) * fields["blocks_out"]
     if name == "DEPTHWISE":
         return Cost(VECTOR_START + groups * _taps(fields), macs=pixels * _taps(fields) * fields["blocks_out"] * LANES)

@@ -55,9 +55,11 @@ Session::Session(std::shared_ptr<const Program> program, const SessionOptions& o
         if (partition.npu) on_npu_.insert(partition.outputs.begin(), partition.outputs.end());
     }
     for (const LayerMeta& layer : program_->layers())
-        if (layer.trace) trace_points_.emplace_back(layer.trace->after_instruction, &layer);
-    std::stable_sort(trace_points_.begin(), trace_points_.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+        if (layer.trace)
+            for (const TracePiece& piece : layer.trace->pieces) trace_points_.push_back({&layer, &piece});
+    std::stable_sort(trace_points_.begin(), trace_points_.end(), [](const auto& a, const auto& b) {
+        return a.piece->after_instruction < b.piece->after_instruction;
+    });
     CpuPlan::Bindings prototypes = plan_.bind(nullptr);
     for (const std::string& name : program_->outputs()) {
         const int tensor = plan_.find(name);
@@ -190,36 +192,62 @@ void Session::load_npu_output(Context& context, const std::string& name) const {
                MapStrides::nchw(t));
 }
 
+namespace {
+
+// Copies one piece of a layer's output into its place in `tensor`, [h, w, channels].
+void copy_piece(const TracePoint& point, const TracePiece& piece, const std::uint8_t* memory, TraceTensor& tensor) {
+    struct Wanted {
+        std::size_t lane, channel;
+    };
+    std::vector<Wanted> wanted;
+    // Blocks of other tensors between the tensor's own are not pad.
+    std::vector<bool> used(piece.lane_count, true);
+    for (std::size_t channel = 0; channel < point.lanes.size(); ++channel) {
+        const auto lane = static_cast<std::size_t>(point.lanes[channel]);
+        if (lane < piece.first_lane || lane >= piece.first_lane + piece.lane_count) continue;
+        wanted.push_back({lane - piece.first_lane, channel});
+        const std::size_t block = wanted.back().lane / 16 * 16;
+        for (std::size_t l = block; l < std::min(block + 16, piece.lane_count); ++l) used[l] = false;
+    }
+    for (const Wanted& w : wanted) used[w.lane] = true;
+    for (int y = 0; y < piece.rows; ++y)
+        for (int x = 0; x < point.w; ++x) {
+            const std::uint8_t* pixel = memory + piece.address + static_cast<std::size_t>(y) * piece.row_stride +
+                                        static_cast<std::size_t>(x) * piece.pixel_stride;
+            const std::size_t to = static_cast<std::size_t>(piece.first_row + y) * static_cast<std::size_t>(point.w) +
+                                   static_cast<std::size_t>(x);
+            const std::size_t bytes = point.lane_bytes;
+            std::int8_t* out = tensor.data.data() + to * point.lanes.size() * bytes;
+            for (const Wanted& w : wanted) std::memcpy(out + w.channel * bytes, pixel + w.lane * bytes, bytes);
+            for (std::size_t byte = 0; byte < piece.lane_count * bytes; ++byte)
+                if (!used[byte / bytes] && pixel[byte] != 0) ++tensor.pad_lane_errors;
+        }
+}
+
+}  // namespace
+
 TraceHook Session::trace_hook(std::vector<TraceTensor>& trace) const {
-    return [this, &trace](std::size_t instruction, const std::uint8_t* sram, const std::uint8_t* pool) {
-        auto it = std::lower_bound(trace_points_.begin(), trace_points_.end(), instruction,
-                                   [](const auto& entry, std::size_t value) { return entry.first < value; });
-        for (; it != trace_points_.end() && it->first == instruction; ++it) {
-            const TracePoint& point = *it->second->trace;
-            const std::uint8_t* base = (point.in_sram ? sram : pool) + point.address;
-            TraceTensor tensor;
-            tensor.layer = it->second;
-            tensor.data.resize(static_cast<std::size_t>(point.h) * static_cast<std::size_t>(point.w) *
-                               point.lanes.size() * point.lane_bytes);
-            // Blocks of other tensors between the tensor's own are not pad.
-            std::vector<bool> used(point.lane_count, true);
-            for (const std::int32_t lane : point.lanes) {
-                const std::size_t block = static_cast<std::size_t>(lane) / 16 * 16;
-                for (std::size_t l = block; l < std::min(block + 16, point.lane_count); ++l) used[l] = false;
+    const std::size_t first = trace.size();
+    return [this, &trace, first](std::size_t instruction, const TraceMemory& memory) {
+        auto it = std::lower_bound(
+            trace_points_.begin(), trace_points_.end(), instruction,
+            [](const auto& entry, std::size_t value) { return entry.piece->after_instruction < value; });
+        for (; it != trace_points_.end() && it->piece->after_instruction == instruction; ++it) {
+            const TracePoint& point = *it->layer->trace;
+            auto tensor = std::find_if(trace.begin() + static_cast<std::ptrdiff_t>(first), trace.end(),
+                                       [&](const TraceTensor& t) { return t.layer == it->layer; });
+            if (tensor == trace.end()) {
+                tensor = trace.emplace(trace.end());
+                tensor->layer = it->layer;
+                tensor->data.resize(static_cast<std::size_t>(point.h) * static_cast<std::size_t>(point.w) *
+                                    point.lanes.size() * point.lane_bytes);
             }
-            for (const std::int32_t lane : point.lanes) used[static_cast<std::size_t>(lane)] = true;
-            std::int8_t* out = tensor.data.data();
-            for (int y = 0; y < point.h; ++y)
-                for (int x = 0; x < point.w; ++x) {
-                    const std::uint8_t* pixel = base + static_cast<std::size_t>(y) * point.row_stride +
-                                                static_cast<std::size_t>(x) * point.pixel_stride;
-                    for (const std::int32_t lane : point.lanes)
-                        for (std::size_t k = 0; k < point.lane_bytes; ++k)
-                            *out++ = static_cast<std::int8_t>(pixel[point.lane_bytes * lane + k]);
-                    for (std::size_t byte = 0; byte < point.lane_count * point.lane_bytes; ++byte)
-                        if (!used[byte / point.lane_bytes] && pixel[byte] != 0) ++tensor.pad_lane_errors;
-                }
-            trace.push_back(std::move(tensor));
+            using Space = TracePoint::Space;
+            copy_piece(point, *it->piece,
+                       point.space == Space::kSram   ? memory.sram
+                       : point.space == Space::kPool ? memory.pool
+                                                     : memory.before_sum,
+                       *tensor);
         }
     };
 }

@@ -58,6 +58,16 @@ class Trace:
 
 
 @dataclass
+class Piece:
+    """What one instruction with a residual stage computes: rows and channel blocks of the convolution's own output, where the sum lies."""
+
+    after: int
+    first_row: int
+    first_block: int
+    instr: Instr
+
+
+@dataclass
 class Emitted:
     """Symbolic program of one partition."""
 
@@ -67,6 +77,7 @@ class Emitted:
     instructions: list[Instr]
     sram: dict[Storage, Buffer]
     traces: dict[Layer, Trace]
+    pieces: dict[Layer, list[Piece]]  # of layers with a residual stage
 
 
 def make_work(layer: Layer, result: LaneResult) -> Work:
@@ -82,8 +93,17 @@ def make_work(layer: Layer, result: LaneResult) -> Work:
         maps[0] = LaneMap(np.arange(lanes), layer.fold.blocks)
         sizes[0] = (layer.fold.height, layer.fold.width)
     tight = result.places[layer.inputs[0]].storage.tight if layer.fold is None else 0
-    dtype = out.storage.dtype
-    return Work(layer.node, layer.params, maps, out.map, sizes, layer.out_size, image_channels=tight, dtype=dtype)
+    return Work(
+        layer.node,
+        layer.params,
+        maps,
+        out.map,
+        sizes,
+        layer.out_size,
+        image_channels=tight,
+        dtype=out.storage.dtype,
+        residual=layer.residual,
+    )
 
 
 def place_sections(plan: LayerPlan) -> None:
@@ -144,12 +164,15 @@ class Emitter:
         self.loaded: set[Storage] = set()
         self.params: dict[LayerPlan, dict[str, Param]] = {}
         self.traces: dict[Layer, Trace] = {}
+        self.pieces: dict[Layer, list[Piece]] = {}
 
     def run(self) -> Emitted:
         """All layers in order."""
         for index, plan in enumerate(self.plans):
             self._layer(index, plan)
-        return Emitted(self.lowered, self.plans, self.residency, self.npu.instructions, self.sram, self.traces)
+        return Emitted(
+            self.lowered, self.plans, self.residency, self.npu.instructions, self.sram, self.traces, self.pieces
+        )
 
     # ---- parameters ------------------------------------------------------------------------------------------------
     def _load_parameters(self, index: int) -> None:
@@ -280,12 +303,24 @@ class Emitter:
                 width, pixel = storage.width, storage.dtype.block_bytes * cut.count
                 size = high - low, width, cut.count, width * pixel, pixel
                 y = Tile(buffer, 0, *size, low, storage.height, storage.dtype)
+            before = len(npu.instructions)
             plan.program(npu, work, x, y, p, cut)
+            if layer.residual is not None:
+                self._note_pieces(layer, y, cut, before)
             if place.storage in self.residency.pool:
                 npu.store(y, self._cut_of_map(place, self.pool[place.storage], cut).band(low, high))
             if number + 1 < len(steps) and plan.depth == 1:
                 following = fetch(steps[number + 1])
         self.traces[layer] = Trace(resident, len(npu.instructions) - 1)
+
+    def _note_pieces(self, layer: Layer, y: Tile, cut: Cut, first: int) -> None:
+        """The instructions from `first` on wrote the output tile `y`, each some blocks of it."""
+        for index in range(first, len(self.npu.instructions)):
+            instr = self.npu.instructions[index]
+            where = instr.fields["out_addr"]
+            assert isinstance(where, Ref) and where.buffer is y.buffer
+            block = cut.first + (where.offset - y.offset) // BLOCK_BYTES
+            self.pieces.setdefault(layer, []).append(Piece(index, y.first_row, block, instr))
 
 
 @dataclass

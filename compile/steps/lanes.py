@@ -1,6 +1,7 @@
 """Step `lanes`: which lane of which storage every channel of every NPU tensor lies in; rewrites what cannot be a view into layers that move bytes.
 
-Convolutions absorb any lane map of their input. Depthwise, pooling, resize and affine keep it. Element-wise operands share one map. A concat's
+Convolutions absorb any lane map of their input. Depthwise, pooling, resize and affine keep it. Element-wise operands share one map; an Add of a
+convolution nobody else reads and a skip tensor becomes the residual stage of that convolution, which writes in the skip tensor's lanes. A concat's
 inputs are views into one storage at whole blocks where that is legal, else copied. ChannelGather is a change of map, or a 1x1 convolution with
 0/1 weights where a consumer cannot take the map. Convolutions on an image read it folded (`fold.py`).
 """
@@ -14,13 +15,14 @@ import numpy as np
 
 from npuforge.compile.ir.errors import VerifyError
 from npuforge.compile.ir.graph import Node
-from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams, QGraph
+from npuforge.compile.ir.quantization import ConvParams, EltwiseParams, MoveParams, NodeParams, QGraph
 from npuforge.compile.steps.fold_image import ImageView, fold_convolution
 from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Place, Storage
 from npuforge.compile.steps.storages import PAIRS, Alias, Joined, PartitionState, assign
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.arch import LANES, Arch
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
+from npuforge.hw_kernels.dsl.program import Residual
 from npuforge.hw_kernels.dsl.tile import LaneMap
 from npuforge.hw_kernels.ops.channel_gather.program import permutation
 from npuforge.hw_kernels.ops.space_to_depth.program import as_convolution
@@ -269,7 +271,47 @@ class _Partition(PartitionState):
             operands.append(usable if self.view(usable)[2].same(lanes) else self._compacted(usable, lanes))
         self._emit(node, self._params(node), operands, node.outputs[0], lanes)
 
+    def _sole_convolution(self, tensor: str, node: Node) -> Layer | None:
+        """The layer on the array that makes `tensor` for `node` alone."""
+        alone = [n for n in self.graph.nodes for t in n.inputs if t == tensor] == [node]
+        layer = next((y for y in self.layers if y.output == tensor), None)
+        if layer is None or not alone or tensor in self.part.outputs or layer.residual is not None:
+            return None
+        if layer.node.op != "Conv":
+            return None
+        depthwise = Attributes.of(layer.node).group == self._channels(tensor) == self._channels(layer.node.inputs[0])
+        return None if depthwise else layer
+
+    def _residual(self, node: Node) -> bool:
+        """Makes an Add the residual stage of a convolution, the one computed last where both operands are; False if it has to stay a layer.
+
+        The stage has no table: with two of them the array would need a second copy of the table memory for every lane.
+        """
+        params, output = self._params(node), node.outputs[0]
+        a, b = node.inputs
+        if node.op != "Add" or not isinstance(params, EltwiseParams) or params.stage.kind == "table":
+            return False
+        if a == b or self.shape(a) != self.shape(b):
+            return False
+        makers = {t: layer for t in (a, b) if (layer := self._sole_convolution(t, node)) is not None}
+        if not makers:
+            return False
+        inner = max(makers, key=lambda t: self.layers.index(makers[t]))
+        conv, skip = makers[inner], self._usable(b if inner == a else a)
+        if inner == b:
+            params = replace(params, m_a=params.m_b, m_b=params.m_a, z_a=params.z_b, z_b=params.z_a)
+        position = self.layers.index(conv)
+        del self.layers[position], self.maps[inner], self.sizes[inner]
+        for join in self.joined:
+            join.position -= join.position > position
+        layer = self._emit(conv.node, conv.params, [conv.inputs[0], skip], output, self.view(skip)[2])
+        layer.fold, layer.macs = conv.fold, conv.macs
+        layer.residual, layer.before_sum = Residual(node, params), inner
+        return True
+
     def _pair(self, node: Node) -> None:
+        if self._residual(node):
+            return
         a, output = self._usable(node.inputs[0]), node.outputs[0]
         lanes = self.view(a)[2]
         b = node.inputs[1]

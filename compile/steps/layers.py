@@ -10,6 +10,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import NodeParams, QGraph
 from npuforge.hw_kernels.arch import ADDRESS_ALIGNMENT, LANES, Arch
+from npuforge.hw_kernels.dsl.program import Residual
 from npuforge.hw_kernels.dsl.tile import Dtype, LaneMap, Window
 
 
@@ -106,6 +107,8 @@ class Layer:
     fold: Fold | None = None
     macs: int = 0
     id: str = ""
+    residual: Residual | None = None  # `inputs` then ends with the skip tensor, and `output` is the sum
+    before_sum: str = ""  # with `residual`: the tensor that the convolution alone gives, which is nowhere in memory
 
     @property
     def name(self) -> str:
@@ -152,6 +155,7 @@ class LaneResult:
                             "inputs": y.inputs,
                             "output": y.output,
                             "folded": bool(y.fold),
+                            "residual": y.residual.node.name if y.residual else "",
                         }
                         for y in p.layers
                     ],

@@ -16,6 +16,7 @@ from npuforge.compile.steps.layers import Layer
 from npuforge.compile.steps.plan_memory import MemoryPlan
 from npuforge.compile.steps.tile import TileResult
 from npuforge.hw_kernels.arch import LANES
+from npuforge.hw_kernels.dsl.tile import Ref
 from npuforge.hw_kernels.isa import binfile
 from npuforge.hw_kernels.isa.instructions import Engine
 from npuforge.hw_kernels.timing import Schedule
@@ -141,6 +142,36 @@ def _trace(tiled: TileResult, memory: MemoryPlan, emitted: Emitted, layer: Layer
     }
 
 
+def _trace_before_sum(tiled: TileResult, emitted: Emitted, layer: Layer, base: int) -> dict[str, Any]:
+    """The convolution's own output of a layer with a residual stage, piece by piece: no instruction leaves it in memory."""
+    place = tiled.lanes.places[layer.output]
+    pieces = []
+    for piece in emitted.pieces[layer]:
+        fields, where = piece.instr.fields, piece.instr.fields["out_addr"]
+        assert isinstance(where, Ref)
+        pieces.append(
+            {
+                "address": tiled.sram_address[where.buffer] + where.offset,
+                "row_stride": fields["out_row_stride"],
+                "pixel_stride": fields["out_pixel_stride"],
+                "first_row": piece.first_row,
+                "rows": fields["out_h"],
+                "first_lane": LANES * piece.first_block,
+                "lane_count": LANES * int(fields["blocks_out"]),  # type: ignore[arg-type]
+                "after_instruction": base + piece.after,
+            }
+        )
+    return {
+        "space": "before_sum",
+        "dtype": place.storage.dtype.value,
+        "h": place.storage.height,
+        "w": place.storage.width,
+        "lanes": [int(v) for v in place.map.lanes],
+        "lane_count": LANES * place.map.blocks,
+        "pieces": pieces,
+    }
+
+
 def layer_meta(tiled: TileResult, memory: MemoryPlan, emitted: Emitted, base: int) -> list[dict[str, Any]]:
     records = []
     for index, plan in enumerate(emitted.plans):
@@ -150,21 +181,34 @@ def layer_meta(tiled: TileResult, memory: MemoryPlan, emitted: Emitted, base: in
         ]
         own = own or [i for i, instr in enumerate(emitted.instructions) if instr.layer == index]
         tensor = tiled.lanes.moved_names.get(layer.output, layer.output)
-        records.append(
-            {
-                "id": layer.id,
-                "name": layer.name,
-                "op": layer.node.op,
-                "sources": list(layer.node.sources),
-                "first_instruction": base + own[0],
-                "last_instruction": base + own[-1],
-                "tensor": tensor,
-                "made": layer.output != tensor,  # bytes of `tensor`, moved by the compiler
-                "macs": layer.macs,
-                "trace": _trace(tiled, memory, emitted, layer, base),
-            }
-        )
+        record = {
+            "id": layer.id,
+            "name": layer.name,
+            "op": layer.node.op,
+            "sources": list(layer.node.sources),
+            "first_instruction": base + own[0],
+            "last_instruction": base + own[-1],
+            "tensor": tensor,
+            "made": layer.output != tensor,  # bytes of `tensor`, moved by the compiler
+            "macs": layer.macs,
+            "trace": _trace(tiled, memory, emitted, layer, base),
+        }
+        if layer.residual is None:
+            records.append(record)
+            continue
+        node = layer.residual.node
+        records.append(record | {"tensor": layer.before_sum, "trace": _trace_before_sum(tiled, emitted, layer, base)})
+        records.append(record | {"id": sum_id(layer), "macs": 0, **_names(node)})
     return records
+
+
+def sum_id(layer: Layer) -> str:
+    """Of the Add that is the residual stage of a convolution: a layer in every report, without instructions or cycles of its own."""
+    return f"{layer.id}+"
+
+
+def _names(node: Node) -> dict[str, Any]:
+    return {"name": node.name, "op": node.op, "sources": list(node.sources)}
 
 
 def performance(tiled: TileResult, schedules: list[Schedule]) -> dict[str, Any]:
@@ -197,6 +241,11 @@ def performance(tiled: TileResult, schedules: list[Schedule]) -> dict[str, Any]:
                 }
             )
             reached = max(reached, end)
+            if plan.layer.residual is not None:
+                free = {"macs": 0, "cycles": 0, "busy": {e.name.lower(): 0 for e in Engine}, "utilisation": 0.0}
+                rows.append(
+                    rows[-1] | free | {"id": sum_id(plan.layer), "ddr_bytes": 0, **_names(plan.layer.residual.node)}
+                )
         now += timed.cycles
     macs = sum(plan.layer.macs for emitted in tiled.partitions for plan in emitted.plans)
     return {

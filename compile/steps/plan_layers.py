@@ -19,6 +19,7 @@ BAND_CYCLES = 700
 MAX_BANDS = 8
 COMFORTABLE_BANDS = 16  # of a streaming layer, while something else could be spilled instead
 PREFETCH_LAYERS = 6
+PREFETCH_COVER = 4  # no earlier than work of so many times the transfer's cycles lies between: it delays other loads
 
 
 def even_bands(height: int, count: int) -> list[tuple[int, int]]:
@@ -214,9 +215,16 @@ class Planner:
             free.append(room - slot_sizes(plan, self.result, residency).total)
         for index, plan in enumerate(self.plans):
             size = slot_sizes(plan, self.result, residency).parameters
-            while plan.early > max(0, index - PREFETCH_LAYERS) and free[plan.early - 1] >= size:
+            transfer = self.arch.ddr_latency_cycles + size / self.arch.ddr_bytes_per_cycle
+            hidden = 0
+            while (
+                plan.early > max(0, index - PREFETCH_LAYERS)
+                and free[plan.early - 1] >= size
+                and hidden < PREFETCH_COVER * transfer
+            ):
                 plan.early -= 1
                 free[plan.early] -= size
+                hidden += self.cycles[plan.early]
 
     def _choose(self, index: int, residency: Residency, room: int) -> tuple[int, int, int]:
         """(bands, cuts, buffers of a stream): as few as fit into `room`."""

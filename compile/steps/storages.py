@@ -163,8 +163,13 @@ def _last_reads(state: PartitionState) -> dict[str, int]:
 
 def _may_overwrite(state: PartitionState, layer: Layer, operand: str) -> bool:
     """May the layer's output take the place of an operand: pixel by pixel, lane by lane?"""
+    if layer.residual is not None:  # the skip tensor, unless the convolution reads it as well
+        source, skip = layer.inputs
+        pixelwise = operand == skip and (source in state.images or state.view(source)[0] != skip)
+    else:
+        pixelwise = layer.node.op in (*PAIRS, "Affine")
     return (
-        layer.node.op in (*PAIRS, "Affine")
+        pixelwise
         and operand in state.maps
         and state.sizes[operand] == state.sizes[layer.output]
         and state.maps[operand].same(state.maps[layer.output])
@@ -238,6 +243,7 @@ def _is_free(state: PartitionState, join: Joined, part: str) -> bool:
     if (
         writer is None
         or writer.node.op != "Conv"
+        or writer.residual is not None  # the skip tensor's lanes are fixed
         or Attributes.of(writer.node).group != 1
         or part in state.border_roots()
     ):

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from npuforge.compile.ir.errors import ArchError, VerifyError
 from npuforge.compile.steps import tokens
 from npuforge.compile.steps.emit import Emitted, Emitter, place_sections
@@ -20,6 +22,8 @@ from npuforge.hw_kernels.timing import schedule
 
 # Shares of the SRAM that layers may use: less where addresses for all buffers cannot be found (fragmentation).
 BUDGETS = (1.0, 0.96, 0.92, 0.88, 0.84, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)
+# Shares of the SRAM up to which buffers are left alone for longer than they have to be, and whether addresses for that are searched for.
+LINGERING = ((1.0, False), (0.8, False), (0.8, True))
 
 
 @dataclass
@@ -70,10 +74,35 @@ def _place_sram(emitted: Emitted, arch: Arch) -> list[tuple[Block, int, Buffer]]
                 spans[footprint.buffer] = (first, index)
     buffers = list(spans)
     blocks = [Block(b.name, spans[b][0], spans[b][1] + 1, b.size) for b in buffers]
-    height, offsets = allocate(blocks, capacity=arch.sram_bytes, nodes=2 * len(blocks))
+    search = 2 * len(blocks)
+    attempts = [(_linger(blocks, emitted, int(arch.sram_bytes * share)), nodes) for share, nodes in LINGERING]
+    for lives, thorough in (*attempts, (blocks, True)):
+        height, offsets = allocate(lives, capacity=arch.sram_bytes, nodes=search if thorough else 0)
+        if height <= arch.sram_bytes:
+            break
     if height > arch.sram_bytes:
         return None
     return list(zip(blocks, offsets, buffers, strict=True))
+
+
+def _linger(blocks: list[Block], emitted: Emitted, room: int) -> list[Block]:
+    """The blocks, each left alone during the layer after its last reader's as well, where all that lives then stays within `room` bytes.
+
+    Whoever takes the bytes of a block at once has to wait for its last reader: layers that could run side by side would not.
+    """
+    layers = np.array([instr.layer for instr in emitted.instructions])
+    alive = np.zeros(len(layers), np.int64)
+    for block in blocks:
+        alive[block.lower : block.upper] += block.size
+    result = []
+    for block in blocks:
+        later = np.flatnonzero(layers == layers[block.upper - 1] + 1)
+        upper = max(block.upper, int(later[-1]) + 1) if later.size else block.upper
+        if upper > block.upper and int(alive[block.upper : upper].max()) + block.size <= room:
+            alive[block.upper : upper] += block.size
+            block = replace(block, upper=upper)
+        result.append(block)
+    return result
 
 
 def run(lanes: LaneResult) -> TileResult:

@@ -5,6 +5,7 @@ An instruction here has symbolic addresses (`Ref`) and the bytes it reads and wr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -65,6 +66,21 @@ class StageSpec:
         """The records of channel blocks first..first + blocks."""
         size = LANES * REQUANT_DTYPE.itemsize
         return replace(self, requant=self.requant.part(first * size, blocks * size, "requantisation records"))
+
+
+@dataclass(frozen=True)
+class ResidualSpec:
+    """Residual stage of a convolution: the skip tensor, the records of the sum (operand a is the convolution's output), the sum's own stage."""
+
+    skip: Tile
+    operand: Param
+    stage: StageSpec
+
+    def part(self, first: int, blocks: int) -> ResidualSpec:
+        """That of channel blocks first..first + blocks."""
+        size = LANES * OPERAND_DTYPE.itemsize
+        operand = self.operand.part(first * size, blocks * size, "operand records")
+        return ResidualSpec(self.skip.channel_blocks(first, blocks), operand, self.stage.part(first, blocks))
 
 
 @dataclass
@@ -175,13 +191,25 @@ class Npu(Bf16Instructions):
         self._emit("LOAD_FOLD", fields, [image.rows_footprint(low, high)], [y.footprint])
 
     # ---- compute ---------------------------------------------------------------------------------------------------
-    def conv(self, x: Tile, y: Tile, window: Window, weight: Param, bias: Param, pad: Param, stage: StageSpec) -> None:
-        """Convolution of all of x's blocks to all of y's."""
+    def conv(
+        self,
+        x: Tile,
+        y: Tile,
+        window: Window,
+        weight: Param,
+        bias: Param,
+        pad: Param,
+        stage: StageSpec,
+        residual: ResidualSpec | None = None,
+    ) -> None:
+        """Convolution of all of x's blocks to all of y's; with `residual`, y is the sum of its output and the skip tensor."""
         size = LANES * y.blocks * window.kernel_h * window.kernel_w * LANES * x.blocks
         require(weight.size == size, f"npu.conv: {size} bytes of weights expected, found {weight.size}")
         require(pad.size == LANES * x.blocks, f"npu.conv: {LANES * x.blocks} pad bytes expected, found {pad.size}")
         require(stage.kind != Stage.DIRECT, "npu.conv: the output stage is pwl or table, found direct")
-        self._windowed("CONV", x, y, window, weight, bias, pad, stage, {"blocks_in": x.blocks, "blocks_out": y.blocks})
+        extra, reads = _residual(y, residual) if residual is not None else ({}, [])
+        extra = {"blocks_in": x.blocks, "blocks_out": y.blocks, **extra}
+        self._windowed("CONV", x, y, window, weight, bias, pad, stage, extra, reads)
 
     def depthwise(
         self, x: Tile, y: Tile, window: Window, weight: Param, bias: Param, pad: Param, stage: StageSpec
@@ -204,7 +232,8 @@ class Npu(Bf16Instructions):
         bias: Param,
         pad: Param,
         stage: StageSpec,
-        blocks: dict[str, int | Ref],
+        extra: dict[str, int | Ref],
+        extra_reads: Sequence[Footprint] = (),
     ) -> None:
         require(
             bias.size == 4 * LANES * y.blocks,
@@ -216,7 +245,7 @@ class Npu(Bf16Instructions):
         fields: dict[str, int | Ref] = {
             **stage_fields,
             **input_fields(x),
-            **blocks,
+            **extra,
             **window_fields(window),
             "pad_top": pad_top,
             **output_fields(y),
@@ -224,7 +253,7 @@ class Npu(Bf16Instructions):
             "bias_addr": bias.ref,
             "pad_addr": pad.ref,
         }
-        reads = [x.footprint, weight.footprint, bias.footprint, pad.footprint, *stage_reads]
+        reads = [x.footprint, weight.footprint, bias.footprint, pad.footprint, *stage_reads, *extra_reads]
         self._emit(name, fields, reads, [y.footprint])
 
     def max_pool(self, x: Tile, y: Tile, window: Window) -> None:
@@ -356,6 +385,29 @@ class Npu(Bf16Instructions):
         inputs = {k: v for k, v in input_fields(x).items() if k not in ("in_h", "in_w")}
         blocks = y.blocks * y.dtype.bytes  # COPY counts words of 16 bytes
         self._emit("COPY", {**inputs, "blocks_out": blocks, **output_fields(y)}, [x.footprint], [y.footprint])
+
+
+def _residual(y: Tile, residual: ResidualSpec) -> tuple[dict[str, int | Ref], list[Footprint]]:
+    """Fields and reads of a residual stage behind a convolution to y."""
+    skip, stage, lanes = residual.skip.band(y.first_row, y.end_row), residual.stage, LANES * y.blocks
+    require(skip.buffer.space == SRAM, f"npu.conv: skip tensor {skip.buffer.name} is not in SRAM")
+    same_shape("npu.conv: skip tensor", skip, y, rows=True)
+    require(stage.kind != Stage.TABLE, "npu.conv: the stage of the sum is pwl or direct, found table")
+    for what, param, size in (
+        ("operand", residual.operand, OPERAND_DTYPE.itemsize * lanes),
+        ("requantisation", stage.requant, REQUANT_DTYPE.itemsize * lanes),
+    ):
+        require(param.size == size, f"npu.conv: {size} bytes of {what} records of the sum expected, found {param.size}")
+    fields: dict[str, int | Ref] = {
+        "residual": 1,
+        "sum_stage": stage.kind,
+        "sum_requant_addr": stage.requant.ref,
+        "operand_addr": residual.operand.ref,
+        "b_addr": skip.ref,
+        "b_row_stride": skip.row_stride,
+        "b_pixel_stride": skip.pixel_stride,
+    }
+    return fields, [skip.footprint, residual.operand.footprint, stage.requant.footprint]
 
 
 def _stage(what: str, stage: StageSpec, y: Tile) -> tuple[dict[str, int | Ref], list[Footprint]]:

@@ -33,9 +33,18 @@ class Cut:
     count: int
 
 
+@dataclass(frozen=True)
+class Residual:
+    """An Add that is the residual stage of the convolution before it. Operand a of `params` is the convolution's output, b the skip tensor."""
+
+    node: Node
+    params: EltwiseParams
+
+
 @dataclass
 class Work:
-    """One layer as its program sees it: the node, its parameters per logical channel, sizes and lane maps of its operands."""
+    """One layer as its program sees it: the node, its parameters per logical channel, sizes and lane maps of its operands. With `residual`, the
+    skip tensor is the last operand, and the output is the sum."""
 
     node: Node
     params: NodeParams
@@ -47,6 +56,7 @@ class Work:
     cuts: list[Cut] = field(default_factory=list)
     image_channels: int = 0  # not 0: operand 0 is a tight image of so many channels
     dtype: Dtype = Dtype.INT8  # of the operands and the output
+    residual: Residual | None = None
     cache: dict[str, Any] = field(default_factory=dict)  # for the program's own use
 
     @property

@@ -72,6 +72,32 @@ inline Status check_load_fold(const isa::LoadFold& i, const Limits& l) {
     return c.status;
 }
 
+/// The sum with a skip tensor behind a convolution: values and alignment. Without it all its fields are 0.
+inline void check_residual(Checker& c, const isa::Conv& i) {
+    if (i.residual != 0u) {
+        c.value(i.sum_stage == (uint32_t)isa::Stage::PWL || i.sum_stage == (uint32_t)isa::Stage::DIRECT, Id::sum_stage);
+        c.aligned(i.b_addr, Id::b_addr);
+        c.aligned(i.b_row_stride, Id::b_row_stride);
+        c.aligned(i.b_pixel_stride, Id::b_pixel_stride);
+        c.aligned(i.operand_addr, Id::operand_addr);
+        c.aligned(i.sum_requant_addr, Id::sum_requant_addr);
+    } else {
+        c.zero(i.b_addr, Id::b_addr);
+        c.zero(i.b_row_stride, Id::b_row_stride);
+        c.zero(i.b_pixel_stride, Id::b_pixel_stride);
+        c.zero(i.operand_addr, Id::operand_addr);
+        c.zero(i.sum_requant_addr, Id::sum_requant_addr);
+        c.zero(i.sum_stage, Id::sum_stage);
+    }
+}
+inline void check_residual_memory(Checker& c, const isa::Conv& i, const Limits& l) {
+    if (i.residual == 0u) return;
+    const uint64_t block_bytes = (uint64_t)LANES * i.blocks_out;
+    c.grid(i.b_addr, i.out_h, i.b_row_stride, i.out_w, i.b_pixel_stride, block_bytes, l.sram_bytes, Id::b_addr);
+    c.range(i.operand_addr, isa::OperandRecord::BYTES * block_bytes, l.sram_bytes, Id::operand_addr);
+    c.range(i.sum_requant_addr, isa::RequantRecord::BYTES * block_bytes, l.sram_bytes, Id::sum_requant_addr);
+}
+
 /// Weight bytes are counted step by step, because the product of all fields does not fit 64 bits.
 inline Status check_conv(const isa::Conv& i, const Limits& l) {
     Checker c;
@@ -86,6 +112,7 @@ inline Status check_conv(const isa::Conv& i, const Limits& l) {
     c.aligned(i.weight_addr, Id::weight_addr);
     c.aligned(i.bias_addr, Id::bias_addr);
     c.aligned(i.pad_addr, Id::pad_addr);
+    check_residual(c, i);
     check_stage_memory(c, i, l);
     c.grid(i.in_addr, i.in_h, i.in_row_stride, i.in_w, i.in_pixel_stride, 16u * (uint64_t)i.blocks_in, l.sram_bytes,
            Id::in_addr);
@@ -96,6 +123,7 @@ inline Status check_conv(const isa::Conv& i, const Limits& l) {
     if (c.ok()) c.range(i.weight_addr, tiles * i.blocks_out * (LANES * LANES), l.sram_bytes, Id::weight_addr);
     c.range(i.bias_addr, 4u * (uint64_t)LANES * i.blocks_out, l.sram_bytes, Id::bias_addr);
     c.range(i.pad_addr, (uint64_t)LANES * i.blocks_in, l.sram_bytes, Id::pad_addr);
+    check_residual_memory(c, i, l);
     check_output_bounds(c, i, l, 1u);
     return c.status;
 }

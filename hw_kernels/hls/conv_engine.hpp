@@ -1,4 +1,5 @@
-// CONV engine: output-stationary convolution on the array, per-channel requantisation behind it.
+// CONV engine: output-stationary convolution on the array, per-channel requantisation behind it, and behind that, where
+// the instruction asks for it, the element-wise sum with a skip tensor (the residual stage).
 //
 // Loop order: output block > group of ACCUMULATORS output pixels > tap > input block > PIXELS pixels. The accumulators
 // of a group stay in registers for all taps and blocks, and one 16x16 weight tile serves GROUPS array cycles, so that
@@ -8,6 +9,7 @@
 
 #include "bf16_conv.hpp"
 #include "checks.hpp"
+#include "elementwise.hpp"
 #include "mac_array.hpp"
 #include "requantise.hpp"
 #include "window.hpp"
@@ -41,6 +43,16 @@ struct PixelGroup {
     int32_t row[SIZE];
     int32_t column[SIZE];
     uint32_t out[SIZE];
+    uint32_t skip[SIZE];  ///< addresses in the skip tensor of a residual stage
+};
+
+/// Residual stage of one block: y = sum_stage(ma*(a - za) + mb*(b - zb)), a being what the convolution would have
+/// written. It is applied to bytes, so that a fused sum has the bits of a separate one.
+struct ResidualStage {
+    bool present = false;
+    bool piecewise = false;  ///< sum_stage pwl, else direct
+    OperandParameters operands;
+    StageParameters parameters;
 };
 
 /// Fills the group from output pixel (y, x) on and moves (y, x) behind it. Pixels beyond the last repeat it; they are
@@ -53,6 +65,7 @@ inline void next_group(const isa::Conv& i, uint32_t& y, uint32_t& x, uint32_t le
         group.row[p] = window_origin(y, i.stride_h, i.pad_top);
         group.column[p] = window_origin(x, i.stride_w, i.pad_left);
         group.out[p] = output_address(i, y, x);
+        group.skip[p] = second_address(i, y, x);
         if (p + 1u < left) {
             ++x;
             if (x == i.out_w) {
@@ -84,11 +97,28 @@ inline void accumulate_tile(const int8_t sram[][LANES], const isa::Conv& i, cons
     }
 }
 
-/// Requantises and writes `count` pixels of one output block.
-template <int PIXELS>
+/// Sum of one word and the word of the skip tensor.
+inline void add_residual(const int8_t sram[][LANES], const ResidualStage& residual, uint32_t skip,
+                         const int8_t word[LANES], int8_t sum[LANES]) {
+    int8_t b[LANES];
+    int64_t d[LANES];
+    NPU_PARTITION(b, 1)
+    NPU_PARTITION(d, 1)
+    sram_read(sram, skip, b);
+    combine(isa::EltwiseKind::ADD, word, b, residual.operands, d);
+    if (residual.piecewise) {
+        stage_pwl(d, residual.parameters, sum);
+    } else {
+        stage_direct(d, residual.parameters, sum);
+    }
+}
+
+/// Requantises, adds the skip tensor and writes `count` pixels of one output block.
+/// \param trace sees the convolution's own bytes where the residual stage follows
+template <int PIXELS, class Trace>
 inline void finish_group(int8_t sram[][LANES], const PixelGroup<GROUPS * PIXELS>& group, uint32_t count, uint32_t block,
                          const StageParameters& parameters, const StageSettings& settings,
-                         const int32_t acc[GROUPS * PIXELS][LANES]) {
+                         const ResidualStage& residual, const int32_t acc[GROUPS * PIXELS][LANES], Trace& trace) {
     for (uint32_t p = 0; p < count; ++p) {
         NPU_PIPELINE
         NPU_TRIPCOUNT(1, GROUPS * PIXELS)
@@ -102,14 +132,23 @@ inline void finish_group(int8_t sram[][LANES], const PixelGroup<GROUPS * PIXELS>
             wide[lane] = acc[p][lane];
         }
         apply_stage(wide, parameters, settings, word);
-        sram_write(sram, group.out[p] + (uint32_t)LANES * block, word);
+        const uint32_t offset = (uint32_t)LANES * block;
+        if (residual.present) {
+            int8_t sum[LANES];
+            NPU_PARTITION(sum, 1)
+            trace.before_sum(group.out[p] + offset, word);
+            add_residual(sram, residual, group.skip[p] + offset, word, sum);
+            sram_write(sram, group.out[p] + offset, sum);
+        } else {
+            sram_write(sram, group.out[p] + offset, word);
+        }
     }
 }
 
 /// All pixels of one output block.
-template <int PIXELS>
+template <int PIXELS, class Trace>
 inline void conv_block(int8_t sram[][LANES], const isa::Conv& i, uint32_t block, const StageParameters& parameters,
-                       const StageSettings& settings) {
+                       const StageSettings& settings, const ResidualStage& residual, Trace& trace) {
     constexpr int SIZE = GROUPS * PIXELS;
     int32_t bias[LANES];
     NPU_PARTITION(bias, 1)
@@ -152,15 +191,28 @@ inline void conv_block(int8_t sram[][LANES], const isa::Conv& i, uint32_t block,
                 }
             }
         }
-        finish_group<PIXELS>(sram, group, count, block, parameters, settings, acc);
+        finish_group<PIXELS>(sram, group, count, block, parameters, settings, residual, acc, trace);
         left -= count;
     }
 }
 
+/// Parameters of the residual stage of one block. Returns the field whose records are illegal, or `none`.
+inline Id read_residual(const int8_t sram[][LANES], const isa::Conv& i, uint32_t block, ResidualStage& residual) {
+    residual.present = i.residual != 0u;
+    residual.piecewise = i.sum_stage == (uint32_t)isa::Stage::PWL;
+    if (!residual.present) return Id::none;
+    if (!read_operands(sram, i.operand_addr, false, 0u, block, residual.operands)) return Id::operand_addr;
+    const uint32_t address = i.sum_requant_addr + isa::RequantRecord::BYTES * (uint32_t)LANES * block;
+    const bool legal = read_parameters(sram, address, (isa::Stage)i.sum_stage, residual.parameters);
+    return legal ? Id::none : Id::sum_requant_addr;
+}
+
 /// Executes one instruction of the convolution queue.
 /// \tparam PIXELS `pixel_parallel` of the arch; the result does not depend on it
-template <int PIXELS>
-inline Status conv_engine(const uint32_t words[isa::INSTRUCTION_WORDS], int8_t sram[][LANES], const Limits& limits) {
+/// \tparam Trace sees what the convolution gives before a sum
+template <int PIXELS, class Trace>
+inline Status conv_engine(const uint32_t words[isa::INSTRUCTION_WORDS], int8_t sram[][LANES], const Limits& limits,
+                          Trace& trace) {
     const Status status = check_instruction(words, limits);
     if (status.code != Code::OK) return status;
     if (HAS_BF16 && isa::opcode_of(words) == (uint32_t)isa::Opcode::CONV_BF16)
@@ -172,10 +224,13 @@ inline Status conv_engine(const uint32_t words[isa::INSTRUCTION_WORDS], int8_t s
     for (uint32_t block = 0; block < i.blocks_out; ++block) {
         NPU_TRIPCOUNT(1, 64)
         StageParameters parameters;
+        ResidualStage residual;
         const uint32_t address = i.requant_addr + isa::RequantRecord::BYTES * (uint32_t)LANES * block;
         if (!read_parameters(sram, address, settings.stage, parameters))
             return refuse(Code::BAD_PARAMETER, Id::requant_addr);
-        conv_block<PIXELS>(sram, i, block, parameters, settings);
+        const Id illegal = read_residual(sram, i, block, residual);
+        if (illegal != Id::none) return refuse(Code::BAD_PARAMETER, illegal);
+        conv_block<PIXELS>(sram, i, block, parameters, settings, residual, trace);
     }
     return status;
 }

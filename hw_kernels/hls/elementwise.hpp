@@ -42,31 +42,39 @@ inline void combine(isa::EltwiseKind kind, const int8_t a[LANES], const int8_t b
     }
 }
 
-/// False if a reserved member is not 0.
-inline bool read_operands(const int8_t sram[][LANES], const isa::Eltwise& i, uint32_t block, OperandParameters& p) {
-    const bool affine = i.kind == (uint32_t)isa::EltwiseKind::AFFINE;
+/// Records of one block, and the addends of affine, which alone reads `addend_addr`. False if a reserved member is not
+/// 0.
+inline bool read_operands(const int8_t sram[][LANES], uint32_t operand_addr, bool affine, uint32_t addend_addr,
+                          uint32_t block, OperandParameters& p) {
     bool legal = true;
     for (uint32_t lane = 0; lane < (uint32_t)LANES; ++lane) {
         NPU_PIPELINE
         uint8_t bytes[8];
         NPU_PARTITION(bytes, 1)
         const uint32_t index = (uint32_t)LANES * block + lane;
-        sram_record(sram, i.operand_addr + isa::OperandRecord::BYTES * index, bytes);
+        sram_record(sram, operand_addr + isa::OperandRecord::BYTES * index, bytes);
         const isa::OperandRecord r = isa::OperandRecord::decode(bytes);
         p.ma[lane] = (int16_t)r.ma;
         p.mb[lane] = (int16_t)r.mb;
         p.za[lane] = (int8_t)r.za;
         p.zb[lane] = (int8_t)r.zb;
-        p.k[lane] = affine ? sram_int32(sram, i.bias_addr + 4u * index) : 0;
+        p.k[lane] = affine ? sram_int32(sram, addend_addr + 4u * index) : 0;
         legal = legal && r.reserved == 0;
     }
     return legal;
 }
 
+/// Address of pixel (y, x) of operand b. \tparam I an instruction with the OPERAND_B fields
+template <class I>
+inline uint32_t second_address(const I& i, uint32_t y, uint32_t x) {
+    NPU_INLINE
+    return i.b_addr + y * i.b_row_stride + x * i.b_pixel_stride;
+}
+
 /// Word of operand b: 16 lanes, one byte for all of them, or zeros for affine, which has no operand b.
 inline void read_second(const int8_t sram[][LANES], const isa::Eltwise& i, uint32_t y, uint32_t x, uint32_t block,
                         int8_t b[LANES]) {
-    const uint32_t pixel = i.b_addr + y * i.b_row_stride + x * i.b_pixel_stride;
+    const uint32_t pixel = second_address(i, y, x);
     const uint32_t address = i.broadcast_b != 0u ? pixel : pixel + (uint32_t)LANES * block;
     NPU_UNROLL_NEXT
     for (uint32_t lane = 0; lane < (uint32_t)LANES; ++lane) {
@@ -89,7 +97,8 @@ inline Status elementwise(const isa::Eltwise& i, int8_t sram[][LANES]) {
         const uint32_t address = i.requant_addr + isa::RequantRecord::BYTES * (uint32_t)LANES * block;
         if (!read_parameters(sram, address, settings.stage, parameters))
             return refuse(Code::BAD_PARAMETER, Id::requant_addr);
-        if (!read_operands(sram, i, block, operands)) return refuse(Code::BAD_PARAMETER, Id::operand_addr);
+        if (!read_operands(sram, i.operand_addr, kind == isa::EltwiseKind::AFFINE, i.bias_addr, block, operands))
+            return refuse(Code::BAD_PARAMETER, Id::operand_addr);
         for (uint32_t y = 0; y < i.out_h; ++y) {
             NPU_TRIPCOUNT(1, 416)
             for (uint32_t x = 0; x < i.out_w; ++x) {

@@ -25,9 +25,11 @@ enum class Policy : uint32_t {
     RANDOM = 3          ///< any, by a seeded generator
 };
 
-/// Sees every finished instruction; this one does nothing.
+/// Sees every finished instruction, and every word of a convolution before the sum of its residual stage; this one does
+/// nothing.
 struct NoTrace {
     void after(uint32_t, const int8_t (*)[LANES], const int8_t*) {}
+    void before_sum(uint32_t, const int8_t[LANES]) {}
 };
 
 /// State of the sequencer.
@@ -145,14 +147,14 @@ inline uint32_t rank(Queues& q, Policy policy, int engine) {
 }
 
 /// Hands one instruction to its engine.
-template <int PIXELS>
+template <int PIXELS, class Trace>
 inline Status execute(int engine, const uint32_t words[isa::INSTRUCTION_WORDS], const int8_t* bin, int8_t* pool,
-                      int8_t sram[][LANES], const Limits& limits) {
+                      int8_t sram[][LANES], const Limits& limits, Trace& trace) {
     switch ((isa::Engine)engine) {
         case isa::Engine::LOAD:
             return load_engine(words, bin, pool, sram, limits);
         case isa::Engine::CONV:
-            return conv_engine<PIXELS>(words, sram, limits);
+            return conv_engine<PIXELS>(words, sram, limits, trace);
         case isa::Engine::VECTOR:
             return vector_engine(words, sram, limits);
         default:
@@ -163,7 +165,7 @@ inline Status execute(int engine, const uint32_t words[isa::INSTRUCTION_WORDS], 
 /// Runs a program that `check_program` has passed. Ends when all queues are empty, or when no engine can go on
 /// (DEADLOCK names the oldest waiting instruction), and refuses tokens that are left at the end: each round finishes
 /// one instruction, so that there are at most `count` rounds.
-/// \tparam PIXELS `pixel_parallel` of the arch \tparam Trace sees every finished instruction
+/// \tparam PIXELS `pixel_parallel` of the arch \tparam Trace sees every finished instruction (NoTrace says what else)
 /// \param bin DDR region 0 \param pool DDR region 1 \param sram on-chip memory \param seed of Policy::RANDOM
 template <int PIXELS, class Trace>
 inline Status run_queues(const int8_t* bin, int8_t* pool, int8_t sram[][LANES], const Limits& limits,
@@ -202,7 +204,7 @@ inline Status run_queues(const int8_t* bin, int8_t* pool, int8_t sram[][LANES], 
         }
         const uint32_t index = q.head[chosen];
         take_tokens(q, isa::pop_of(words), chosen);
-        status = execute<PIXELS>(chosen, words, bin, pool, sram, limits);
+        status = execute<PIXELS>(chosen, words, bin, pool, sram, limits, trace);
         if (status.code == Code::OK && !give_tokens(q, isa::push_of(words), chosen))
             status = refuse(Code::TOKEN_OVERFLOW, Id::push);
         if (status.code != Code::OK) {

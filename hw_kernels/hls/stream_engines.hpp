@@ -92,6 +92,7 @@ template <int ENGINE, int PIXELS>
 inline Status engine_process(NpuStream<uint32_t>& queue, TokenPorts& ports, const int8_t* bin, int8_t* pool,
                              int8_t sram[][LANES], const Limits& limits) {
     Status result;
+    NoTrace trace;
     const uint32_t count = queue.read();
     for (uint32_t n = 0; n < count; ++n) {
         NPU_TRIPCOUNT(1, 4096)
@@ -103,7 +104,7 @@ inline Status engine_process(NpuStream<uint32_t>& queue, TokenPorts& ports, cons
         }
         wait_tokens(ports, isa::pop_of(words));
         if (result.code == Code::OK) {
-            result = execute<PIXELS>(ENGINE, words, bin, pool, sram, limits);
+            result = execute<PIXELS>(ENGINE, words, bin, pool, sram, limits, trace);
             result.instruction = index;
         }
         signal_tokens(ports, isa::push_of(words));

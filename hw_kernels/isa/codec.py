@@ -127,6 +127,16 @@ def _operands(instruction: Instruction, values: dict[str, int]) -> Iterator[str]
     """Readable operands in the order of the table; pairs are joined, zero fields of optional features are left out."""
     pairs = {"in_h": "in", "kernel_h": "kernel", "stride_h": "stride", "dilation_h": "dilation", "out_h": "out"}
     skip = {"pop", "push"} | {f"{name}_w" for name in pairs.values()}
+    if instruction.name == "CONV" and values["residual"] == 0:
+        skip |= {
+            "residual",
+            "sum_stage",
+            "sum_requant_addr",
+            "operand_addr",
+            "b_addr",
+            "b_row_stride",
+            "b_pixel_stride",
+        }
     quiet = {
         "tail_low",
         "tail_high",
@@ -142,8 +152,8 @@ def _operands(instruction: Instruction, values: dict[str, int]) -> Iterator[str]
             continue
         if name in pairs:
             yield f"{pairs[name]}={_pair(values, pairs[name])}"
-        elif name == "stage":
-            yield f"stage={Stage(value).name.lower() if value in list(Stage) else f'?{value}'}"
+        elif name in ("stage", "sum_stage"):
+            yield f"{name}={Stage(value).name.lower() if value in list(Stage) else f'?{value}'}"
         elif name == "region":
             yield f"region={Region(value).name.lower() if value in list(Region) else f'?{value}'}"
         elif name == "kind":

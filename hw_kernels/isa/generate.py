@@ -298,6 +298,8 @@ touch memory; `tests/hw_kernels/test_hls_equals_sim.py` compares them on mutated
   16·`blocks_out`, `pad_bytes` 0 above the last channel.
 * *POOL*: every window has at least one valid tap. Average: `shift` 0..47; `single` only where all windows have the same number of valid taps.
   Maximum: `weight_addr`, `requant_addr`, `operand_addr`, `shift`, `single` are 0.
+* *CONV*: without `residual`, `sum_stage`, `sum_requant_addr`, `operand_addr`, `b_addr`, `b_row_stride`, `b_pixel_stride` are 0; with it, `sum_stage` is
+  0 (pwl) or 2 (direct).
 * *ELTWISE*: affine has `broadcast_b`, `b_addr`, `b_row_stride`, `b_pixel_stride` 0; the others have `bias_addr` 0.
 * *Parameter records* (checked when the instruction runs): shifts 0..47; the unused last byte of a table-stage record and reserved members 0; resize
   coordinates inside the rows or columns held, weights 0..256.
@@ -308,7 +310,7 @@ touch memory; `tests/hw_kernels/test_hls_equals_sim.py` compares them on mutated
 * *Tokens*: a program in which every engine waits is a deadlock, not a hang; a counter beyond 65,535 and a token left at the end are refused too.
 
 Not checked by hardware: an output that overwrites input bytes still to be read by the same instruction. ELTWISE and COPY may work in place (same address
-and strides); the simulator refuses everything else. Accumulators are int32 and wrap; the compiler refuses layers that could.
+and strides), and so may CONV on the skip tensor of its residual stage; the simulator refuses everything else. Accumulators are int32 and wrap; the compiler refuses layers that could.
 """
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-ISA_VERSION = 1
+ISA_VERSION = 2
 INSTRUCTION_WORDS = 32
 INSTRUCTION_BYTES = 4 * INSTRUCTION_WORDS
 
@@ -136,6 +136,12 @@ OUTPUT = (
     _f("out_addr", 11),
     _f("out_row_stride", 12),
     _f("out_pixel_stride", 13),
+)
+OPERAND_B = (
+    _f("b_addr", 19),
+    _f("b_row_stride", 20, doc="0: broadcast over H"),
+    _f("b_pixel_stride", 21, doc="0: broadcast over W"),
+    _f("operand_addr", 22, doc="SRAM: OPERAND_RECORD a lane"),
 )
 BLOCKS_IN = (_f("blocks_in", 6, 0, 16, doc="input blocks of 16 lanes"),)
 BLOCKS_OUT = (_f("blocks_out", 6, 16, 16, doc="output blocks of 16 lanes"),)
@@ -261,9 +267,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _f("weight_addr", 14, doc="SRAM: int8 [16*blocks_out, kernel_h, kernel_w, 16*blocks_in]"),
             _f("bias_addr", 15, doc="SRAM: int32 a lane"),
             _f("pad_addr", 18, doc="SRAM: border byte of every input lane, 16*blocks_in bytes"),
+            *OPERAND_B,
+            _f("sum_requant_addr", 23, doc="SRAM: REQUANT_RECORD a lane of the sum"),
+            _f("residual", 24, 0, 1, doc="1: the sum with b follows; 0: all fields of b and of the sum are 0"),
+            _f("sum_stage", 24, 1, 2, doc="stage of the sum: 0 pwl, 2 direct"),
         ),
         "acc[y,x,o] = bias[o] + sum w[o,ky,kx,i]*in(y*stride_h - pad_top + ky*dilation_h, x*stride_w - pad_left + kx*dilation_w, i), border = pad[i]; "
-        "out(y,x,o) = stage(acc). Stage pwl or table",
+        "a = stage(acc), pwl or table, an int8. residual 0: out(y,x,o) = a. residual 1: out(y,x,o) = sum_stage(ma*(a-za) + mb*(b(y,x,o)-zb)), "
+        "as ELTWISE add; out may lie on b",
     ),
     Instruction(
         "CONV_BF16",
@@ -333,10 +344,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             *INPUT,
             *BLOCKS_OUT,
             *OUTPUT,
-            _f("b_addr", 19),
-            _f("b_row_stride", 20, doc="0: broadcast over H"),
-            _f("b_pixel_stride", 21, doc="0: broadcast over W"),
-            _f("operand_addr", 22, doc="SRAM: OPERAND_RECORD a lane"),
+            *OPERAND_B,
             _f("bias_addr", 15, doc="affine: SRAM int32 K a lane"),
         ),
         "add, sub: d = ma*(a-za) +- mb*(b-zb); mul: d = (a-za)*(b-zb)*ma; affine: d = ma*(a-za) + K; out = stage(d)",

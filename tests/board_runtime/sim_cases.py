@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from sim_programs import (
     DIRECT,
@@ -66,14 +68,36 @@ def convolution(rng: np.random.Generator, channels: tuple[int, int], known: bool
         "bias_addr": b.parameter(bias.astype("<i4")),
         "pad_addr": b.parameter(pad),
     }
-    out = b.place(out_h, out_w, lanes_out)
+    sum_fields, total, skip = residual(b, (out_h, out_w, lanes_out)) if rng.integers(0, 2) else ({}, None, None)
+    fields |= sum_fields
+    out = skip if skip is not None and rng.integers(0, 2) else b.place(out_h, out_w, lanes_out)
     size = {"in_h": h, "in_w": w, "out_h": out_h, "out_w": out_w}
     blocks = {"blocks_in": lanes_in // 16, "blocks_out": lanes_out // 16}
     b.emit("CONV", **fields, **size, **blocks, **source.fields("in"), **out.fields("out"))
 
     taps, _ = win.taps(x, pad.astype(np.int64), out_h, out_w)
     acc = bias + np.einsum("abyxi,oabi->yxo", taps, weight.astype(np.int64), optimize=True)
-    return b.finish(out), stage.apply(acc)
+    result = stage.apply(acc)
+    return b.finish(out), result if total is None else total(result)
+
+
+def residual(
+    b: Builder, shape: tuple[int, int, int]
+) -> tuple[dict[str, int], Callable[[np.ndarray], np.ndarray], Place]:
+    """A residual stage with a skip tensor of this shape: fields, what it makes of the convolution's bytes, and where the skip tensor lies."""
+    lanes = shape[2]
+    records = np.zeros(lanes, dtype=OPERAND)
+    records["ma"], records["mb"] = b.rng.integers(-32767, 32768, size=(2, lanes))
+    records["za"], records["zb"] = random_int8(b.rng, (lanes,)), random_int8(b.rng, (lanes,))
+    value = random_int8(b.rng, shape)
+    skip = b.feature(value)
+    stage = random_stage(b.rng, lanes, 2.0**22, (PWL, DIRECT))
+    own = b.stage(stage)
+    fields = {"residual": 1, "sum_stage": own["stage"], "sum_requant_addr": own["requant_addr"]}
+    fields |= {"operand_addr": b.parameter(records), "b_addr": skip.address}
+    fields |= {"b_row_stride": skip.row_stride, "b_pixel_stride": skip.pixel_stride}
+    ma, mb, za, zb = (records[k].astype(np.int64) for k in ("ma", "mb", "za", "zb"))
+    return fields, lambda a: stage.apply(ma * (a.astype(np.int64) - za) + mb * (value.astype(np.int64) - zb)), skip
 
 
 def depthwise(rng: np.random.Generator, blocks: int, known: bool) -> Case:

@@ -132,6 +132,11 @@ def changed(path: str, value: Any) -> bytes:
     return TinyModel(second=True, meta_changes=meta).build()
 
 
+PIECE = {"address": 4096, "row_stride": 96, "pixel_stride": 16, "first_row": 1, "rows": 2, "first_lane": 0}
+PIECE |= {"lane_count": 16, "after_instruction": 1}
+PIECES = {"space": "before_sum", "h": 4, "w": 6, "lanes": [3, 0, 7, 1, 12], "lane_count": 16, "pieces": [PIECE]}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -161,6 +166,14 @@ def changed(path: str, value: Any) -> bytes:
         ("layers.0.trace.address", 1 << 31, "ends at byte .*, the SRAM has"),
         ("layers.1.trace.after_instruction", 99, "expected below 8"),
         ("layers.0.trace.lane_count", 4, "lane_count 4 is below the highest lane 12"),
+        ("layers.0.trace.space", "flash", "expected sram, pool or before_sum, found flash"),
+        ("layers.0.trace.space", "before_sum", "the key 'pieces' is missing"),
+        ("layers.0.trace", PIECES | {"pieces": []}, "expected at least one"),
+        ("layers.0.trace", PIECES | {"pieces": [PIECE | {"rows": 4}]}, "expected rows and lanes of the tensor"),
+        ("layers.0.trace", PIECES | {"pieces": [PIECE | {"rows": 0}]}, "expected rows and lanes of the tensor"),
+        ("layers.0.trace", PIECES | {"pieces": [PIECE | {"first_lane": 16}]}, "expected rows and lanes of the tensor"),
+        ("layers.0.trace", PIECES | {"pieces": [PIECE | {"after_instruction": 8}]}, "expected below 8"),
+        ("layers.0.trace", PIECES | {"pieces": [PIECE, PIECE | {"address": 1 << 31}]}, "pieces.1.: .*ends at byte"),
         ("input_layout.x", "HWCN", "expected NCHW or NHWC, found HWCN"),
         ("tensors", ..., "the key 'tensors' is missing"),
         ("arch", ..., "the key 'arch' is missing"),

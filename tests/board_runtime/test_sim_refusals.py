@@ -73,12 +73,19 @@ LEGAL: dict[str, dict[str, int]] = {
     "RESIZE": {"blocks_out": 1, **MAP, **OUT, "row_table_addr": 8192, "col_table_addr": 8448},
     "COPY": {"blocks_out": 1, "in_row_stride": 256, "in_pixel_stride": 16, **OUT},
 }
+RESIDUAL = {"residual": 1, "b_addr": 32768, "b_row_stride": 256, "b_pixel_stride": 16}
+RESIDUAL |= {"operand_addr": 49152, "sum_requant_addr": 49408}
 AVERAGE = {"kind": 1, "weight_addr": 8192, "requant_addr": 17408, "operand_addr": 18432, "single": 1, "shift": 3}
 
 
 @pytest.mark.parametrize("name", LEGAL)
 def test_the_base_cases_are_legal(name: str) -> None:
     load(encode(name, **LEGAL[name]) + HALT)
+
+
+@pytest.mark.parametrize("fields", [{}, {"sum_stage": 2}, {"b_addr": 4096}])
+def test_residual_stages_are_legal_also_in_place_of_the_skip_tensor(fields: dict[str, int]) -> None:
+    load(encode("CONV", **(LEGAL["CONV"] | RESIDUAL | fields)) + HALT)
 
 
 REFUSED = [
@@ -126,6 +133,16 @@ REFUSED = [
     ("CONV", {"bias_addr": SRAM - 48}, "bias_addr"),
     ("CONV", {"pad_addr": SRAM}, "pad_addr"),
     ("CONV", {"requant_addr": SRAM - 112}, "requant_addr"),
+    *(("CONV", {f: 16}, f) for f in ("b_addr", "b_row_stride", "b_pixel_stride", "operand_addr", "sum_requant_addr")),
+    ("CONV", {"sum_stage": 2}, "sum_stage"),
+    ("CONV", RESIDUAL | {"sum_stage": 1}, "sum_stage"),
+    ("CONV", RESIDUAL | {"sum_stage": 3}, "sum_stage"),
+    ("CONV", RESIDUAL | {"b_addr": SRAM - 16}, "b_addr"),
+    ("CONV", RESIDUAL | {"b_row_stride": 8}, "b_row_stride"),
+    ("CONV", RESIDUAL | {"operand_addr": SRAM - 112}, "operand_addr"),
+    ("CONV", RESIDUAL | {"sum_requant_addr": SRAM - 112}, "sum_requant_addr"),
+    ("CONV", RESIDUAL | {"b_addr": 4096 + 16}, "out_addr"),  # overwrites the skip tensor where it is still read
+    ("CONV", RESIDUAL | {"b_addr": 0, "out_addr": 0}, "out_addr"),  # the skip tensor is the convolution's input
     ("DEPTHWISE", {"weight_addr": SRAM}, "weight_addr"),
     ("DEPTHWISE", {"out_addr": 16}, "out_addr"),
     ("POOL", {"kind": 2}, "kind"),

@@ -37,12 +37,25 @@ def check(net: Net, *outputs: str, arch: str | Arch = "nf-b1024") -> CompiledPro
 def run_and_compare(machine: Machine, values: dict[str, np.ndarray]) -> int:
     """Runs all NPU partitions; every trace point of a tensor in `values` must show its bits, and pad lanes zero. Returns how many."""
     points: dict[int, list[dict[str, Any]]] = {}
+    pieces: dict[int, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    gathered: dict[str, np.ndarray] = {}
     for layer in machine.meta["layers"]:
-        points.setdefault(layer["trace"]["after_instruction"], []).append(layer)
+        if layer["trace"]["space"] != "before_sum":
+            points.setdefault(layer["trace"]["after_instruction"], []).append(layer)
+            continue
+        for piece in layer["trace"]["pieces"]:
+            pieces.setdefault(piece["after_instruction"], []).append((layer, piece))
     compared = 0
 
     def hook(index: int) -> None:
         nonlocal compared
+        for layer, piece in pieces.get(index, []):
+            tensor = layer["tensor"]
+            into = gathered.setdefault(tensor, np.zeros_like(values[tensor]))
+            assert not machine.read_piece(layer["trace"], piece, into).any(), f"{layer['id']}: pad lanes are not zero"
+            if piece is layer["trace"]["pieces"][-1]:
+                np.testing.assert_array_equal(into, values[tensor], err_msg=f"{layer['id']} {layer['name']}")
+                compared += 1
         for layer in points.get(index, []):
             if layer["tensor"] not in values:  # made by the compiler
                 continue

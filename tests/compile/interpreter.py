@@ -26,6 +26,7 @@ class Machine:
         self.meta: dict[str, Any] = json.loads(parsed["meta"].data)
         self.image = np.frombuffer(image, np.uint8)
         self.sram = np.full(self.meta["arch"]["sram_bytes"], 0x5A, np.uint8)
+        self.before_sum = np.full_like(self.sram, 0x5A)  # what a convolution gives before the sum of its residual stage
         self.pool = np.full(self.meta["pool_size"], 0xA5, np.uint8)
         self.stream = list(split(parsed["instructions"].data))
 
@@ -63,6 +64,23 @@ class Machine:
         pad = np.setdiff1d(own, trace["lanes"])
         return view[..., trace["lanes"]].view(np.int8).copy(), view[..., pad].copy()
 
+    def read_piece(self, trace: Mapping[str, Any], piece: Mapping[str, Any], into: np.ndarray) -> np.ndarray:
+        """Copies the piece's rows and channels to their places in `into` [H, W, C]; returns its pad lanes."""
+        view = self._view(
+            self.before_sum,
+            piece["address"],
+            piece["rows"],
+            trace["w"],
+            piece["row_stride"],
+            piece["pixel_stride"],
+            piece["lane_count"],
+        )
+        lanes = np.array(trace["lanes"]) - piece["first_lane"]
+        own = np.flatnonzero((lanes >= 0) & (lanes < piece["lane_count"]))
+        rows = slice(piece["first_row"], piece["first_row"] + piece["rows"])
+        into[rows, :, own] = view[..., lanes[own]].view(np.int8)
+        return view[..., np.setdiff1d(np.arange(piece["lane_count"]), lanes[own])].copy()
+
     def run(self, partition: Mapping[str, Any], hook: Callable[[int], None] = lambda index: None) -> None:
         """All instructions of one NPU partition."""
         first, count = partition["first_instruction"], partition["instruction_count"]
@@ -96,10 +114,10 @@ class Machine:
             self.sram, f["in_addr"], rows, cols, f["in_row_stride"], f["in_pixel_stride"], 16 * blocks
         ).view(np.int8)
 
-    def _write(self, f: Fields, value: np.ndarray) -> None:
+    def _write(self, f: Fields, value: np.ndarray, memory: np.ndarray | None = None) -> None:
         assert f["out_addr"] % 16 == 0 and value.min() >= -128 and value.max() <= 127
         view = self._view(
-            self.sram,
+            self.sram if memory is None else memory,
             f["out_addr"],
             f["out_h"],
             f["out_w"],
@@ -193,7 +211,23 @@ class Machine:
         for ky, kx, tap, _ in self._taps(f, x, self._array(f["pad_addr"], "i1", lanes_in)):
             acc += tap.astype(np.float64) @ weight[:, ky, kx].T  # exact: below 2^53
         assert np.abs(acc).max() < 2**31
-        self._write(f, self._stage(f, acc.astype(np.int64)))
+        result = self._stage(f, acc.astype(np.int64))
+        if f["residual"]:
+            assert f["sum_stage"] in (0, 2)
+            self._write(f, result, self.before_sum)
+            b = self._view(
+                self.sram, f["b_addr"], f["out_h"], f["out_w"], f["b_row_stride"], f["b_pixel_stride"], lanes_out
+            ).view(np.int8)
+            ma, mb, za, zb = self._operands(f)
+            total = ma * (result - za) + mb * (b.astype(np.int64) - zb)
+            result = self._stage(dict(f) | {"stage": f["sum_stage"], "requant_addr": f["sum_requant_addr"]}, total)
+        self._write(f, result)
+
+    def _operands(self, f: Fields) -> tuple[np.ndarray, ...]:
+        raw = self._array(f["operand_addr"], "i1", 8 * 16 * f["blocks_out"]).tobytes()
+        *members, zero = (np.array(c, np.int64) for c in zip(*struct.iter_unpack("<hhbbh", raw), strict=True))
+        assert not zero.any()
+        return tuple(members)
 
     def _depthwise(self, f: Fields) -> None:
         lanes = 16 * f["blocks_out"]
@@ -231,9 +265,7 @@ class Machine:
     def _eltwise(self, f: Fields) -> None:
         lanes = 16 * f["blocks_out"]
         a = self._input(f, f["blocks_out"], f["out_h"], f["out_w"]).astype(np.int64)
-        raw = self._array(f["operand_addr"], "i1", 8 * lanes).tobytes()
-        ma, mb, za, zb, zero = (np.array(c, np.int64) for c in zip(*struct.iter_unpack("<hhbbh", raw), strict=True))
-        assert not zero.any()
+        ma, mb, za, zb = self._operands(f)
         if f["kind"] == 3:
             d = ma * (a - za) + self._array(f["bias_addr"], "<i4", lanes).astype(np.int64)
         else:

@@ -21,7 +21,9 @@ from npuforge.hw_kernels.timing import schedule
 @pytest.fixture(scope="module")
 def compiled() -> CompiledProgram:
     net = Net((3, 48, 64), 1)
-    return generate(net.finish(*backbone(net)), small_arch(131072))
+    outputs = backbone(net)
+    net.pair("Mul", "squared", "head2", "head2")
+    return generate(net.finish(*outputs, "squared"), small_arch(131072))
 
 
 def fields_of(compiled: CompiledProgram) -> list[tuple[str, dict[str, int]]]:
@@ -133,4 +135,5 @@ def test_accesses_of_every_instruction(compiled: CompiledProgram) -> None:
         seen.add(name)
         assert len(writes) == (0 if name == "HALT" else 1)
         assert all(r.end > r.base for r in (*reads, *writes))
+    assert any(fields.get("residual") for _, fields in fields_of(compiled))
     assert {"LOAD", "LOAD_FOLD", "CONV", "DEPTHWISE", "POOL", "ELTWISE", "RESIZE", "STORE", "HALT"} <= seen

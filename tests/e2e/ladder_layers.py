@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import reject
-from ladder import Difference, Quantised, climb, compare_pools, compile_graph
+from ladder import Binary, Difference, Quantised, climb, compare_pools, compile_graph
 
 from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
@@ -90,7 +90,11 @@ def inputs(case: Case, feed: str) -> dict[str, np.ndarray]:
 def climb_case(case: Case) -> list[Difference]:
     """The ladder for one drawn layer: every layer at its trace point, and the whole pool with the outputs in it."""
     integer = quantised(case)
-    binary = compile_graph(integer, hardware(case.arch))
+    return climb_compiled(case, integer, compile_graph(integer, hardware(case.arch)))
+
+
+def climb_compiled(case: Case, integer: Quantised, binary: Binary) -> list[Difference]:
+    """`climb_case` of what is compiled already."""
     found: list[Difference] = []
     for feed in dict.fromkeys(("uniform", case.feed)):
         feeds = inputs(case, feed)

@@ -123,6 +123,12 @@ def every_engine(seed: int = 3) -> tuple[Net, list[str]]:
         net.add("Resize", "nearest", ["curve"], mode="nearest", sizes=[9, 13], scales=[1.125, 13 / 7], **resized)
     )
     names.append(net.add("Concat", "twice", ["sum", "sum"], axis=1))  # needs a copy
+    # Only the sums are outputs: each is the residual stage of its convolution. One takes the place of its skip tensor.
+    net.conv("inner_curve", "down", 32, (3, 3), pads=(1, 1, 1, 1), stage="table")
+    names.append(net.pair("Add", "residual", "inner_curve", "down"))
+    net.conv("skipped", "depth", 32, (1, 1))
+    net.conv("inner", "down", 32, (1, 1))
+    names.append(net.pair("Add", "leaky_residual", "skipped", "inner", "pwl"))
     names.append(net.conv("up", "curve", 16, (3, 3), (2, 2), (1, 1, 1, 1), transpose=True))
     return net, names
 

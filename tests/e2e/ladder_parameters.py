@@ -12,7 +12,7 @@ from ladder_mutation import Subject
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE, RESIZE_DTYPE
 from npuforge.hw_kernels.isa.instructions import EltwiseKind, PoolKind, Stage
 
-PARAMETERS = ("weight", "bias", "requant", "table", "operand", "pad", "rows", "cols")
+PARAMETERS = ("weight", "bias", "requant", "table", "operand", "pad", "rows", "cols", "sum")
 Decoded = tuple[str, dict[str, int]]
 
 
@@ -32,7 +32,7 @@ def dead_bytes(subject: Subject, section: str) -> dict[int, str]:
     found: dict[int, str] = {}
     lanes = layer["trace"]["lane_count"]
     pads = sorted(set(range(lanes)) - set(layer["trace"]["lanes"]))
-    if kind in ("weight", "bias", "requant") and pads and work[0][0] == "CONV":
+    if kind in ("weight", "bias", "requant", "operand", "sum") and pads and work[0][0] == "CONV":
         each = size // lanes
         reason = "of a pad lane of the output, whose multipliers are 0"
         found |= {lane * each + byte: reason for lane in pads for byte in range(each)}
@@ -40,7 +40,9 @@ def dead_bytes(subject: Subject, section: str) -> dict[int, str]:
         used = fold["kernel_h"] * fold["kernel_w"] * fold["channels"]
         blocks = 16 * work[0][1]["blocks_in"]
         found |= {b: "of a lane of the folded image that is always 0" for b in range(size) if b % blocks >= used}
-    if kind == "requant":
+    if kind == "sum" and work[0][1]["sum_stage"] == Stage.DIRECT:
+        found |= _members(size, REQUANT_DTYPE, dict.fromkeys(("m0", "m1"), "the direct stage has no multipliers"))
+    elif kind == "requant":
         found |= _members(size, REQUANT_DTYPE, _unused_requant(work))
     elif kind == "operand":
         found |= _members(size, OPERAND_DTYPE, _unused_operand(work))
@@ -98,6 +100,8 @@ def _unused_operand(work: list[Decoded]) -> dict[str, str]:
     name, v = work[0]
     if name == "POOL":
         return dict.fromkeys(("ma", "mb", "zb"), "average pooling reads za only")
+    if name == "CONV":
+        return {}
     if v["kind"] == EltwiseKind.MUL:
         return {"mb": "a product has one multiplier"}
     if v["kind"] == EltwiseKind.AFFINE:

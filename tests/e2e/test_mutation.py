@@ -47,6 +47,11 @@ def test_unchanged_network_passes_and_exercises_everything(whole: Subject) -> No
     assert kinds >= {("CONV", 0, None), ("CONV", 1, None), ("DEPTHWISE", 0, None), ("DEPTHWISE", 1, None)}
     assert kinds >= {("POOL", None, k) for k in (0, 1)} | {("ELTWISE", 2, k) for k in (0, 2)}
     assert {v["kind"] for i, v in whole.instructions if i.name == "ELTWISE"} == {0, 1, 2, 3}
+    assert {(v["residual"], v["sum_stage"]) for i, v in whole.instructions if i.name == "CONV"} == {
+        (0, 0),
+        (1, 0),
+        (1, 2),
+    }
     assert {v["broadcast_b"] for i, v in whole.instructions if i.name == "ELTWISE"} == {0, 1}
 
 
@@ -67,7 +72,7 @@ def kinds(whole: Subject, name: str) -> list[int]:
     first: dict[tuple[Any, ...], int] = {}
     for index, (instruction, v) in enumerate(whole.instructions):
         if instruction.name == name:
-            key = tuple(v.get(f) for f in ("stage", "kind", "broadcast_b", "single", "region"))
+            key = tuple(v.get(f) for f in ("stage", "kind", "broadcast_b", "single", "region", "residual", "sum_stage"))
             first.setdefault(key, index)
     return list(first.values())
 
@@ -186,7 +191,16 @@ def change_bytes(whole: Subject, section: str, offsets: Iterable[int]) -> list[s
 
 def test_changed_parameter_byte_is_noticed(whole: Subject) -> None:
     names, wrong = list(sections(whole)), []
-    assert {n.rpartition("_")[2] for n in names} >= {"weight", "bias", "requant", "table", "operand", "pad", "rows"}
+    assert {n.rpartition("_")[2] for n in names} >= {
+        "weight",
+        "bias",
+        "requant",
+        "table",
+        "operand",
+        "pad",
+        "rows",
+        "sum",
+    }
     for name in names:
         size = whole.parsed[name].size
         wrong += change_bytes(whole, name, random.Random(name).sample(range(size), min(size, 10)))
@@ -212,12 +226,26 @@ def test_integer_semantics_without_rounding_are_caught(whole: Subject, monkeypat
     monkeypatch.setattr(arithmetic, "rounding_shift", plain_shift)
     found = compare("sim", records, whole.quantised.integers(whole.feeds[0]), [])
     layers = " ".join(d.layer for d in found)
-    for name in ("stem", "curve", "depth", "depth_curve", "sum", "gated", "affine", "up"):
+    for name in ("stem", "curve", "depth", "depth_curve", "sum", "gated", "affine", "up", "inner", "leaky_residual"):
         assert f"({name})" in layers
 
 
 @pytest.mark.parametrize(
-    "name", ["stem", "depth", "largest", "mean", "sum", "gated", "affine", "linear", "nearest", "up"]
+    "name",
+    [
+        "stem",
+        "depth",
+        "largest",
+        "mean",
+        "sum",
+        "gated",
+        "affine",
+        "linear",
+        "nearest",
+        "up",
+        "inner",
+        "leaky_residual",
+    ],
 )
 def test_one_wrong_value_of_one_operator_is_caught(whole: Subject, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lowest bit of one value: the difference is found on both devices and names the layer."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.compile.ir.quantization import OutputStage
-from npuforge.hw_kernels.dsl.npu import Npu, StageSpec
+from npuforge.hw_kernels.dsl.npu import Npu, ResidualSpec, StageSpec
 from npuforge.hw_kernels.dsl.program import requant_records
 from npuforge.hw_kernels.dsl.tile import (
     BIN,
@@ -147,6 +147,16 @@ def test_refusals_say_what_was_expected() -> None:
         npu.conv(x, y, *good[:4], stage(1))
     with pytest.raises(InstructionError, match="pwl or table, found direct"):
         npu.conv(x, y, *good[:4], StageSpec(Stage.DIRECT, param(384)))
+    for wrong, message in (
+        (ResidualSpec(whole_map(DDR, 8, 8, 3), param(384), stage(3)), "skip tensor ddr is not in SRAM"),
+        (ResidualSpec(x, param(384), stage(3)), "skip tensor: 2 channel blocks in, 3 out"),
+        (ResidualSpec(whole_map(MEMORY, 8, 7, 3), param(384), stage(3)), "skip tensor: 7 columns in, 8 out"),
+        (ResidualSpec(y, param(256), stage(3)), "384 bytes of operand records of the sum expected, found 256"),
+        (ResidualSpec(y, param(384), stage(2)), "384 bytes of requantisation records of the sum expected, found 256"),
+        (ResidualSpec(y, param(384), StageSpec(Stage.TABLE, param(384))), "pwl or direct, found table"),
+    ):
+        with pytest.raises(InstructionError, match=message):
+            npu.conv(x, y, *good, wrong)
     with pytest.raises(InstructionError, match="input ddr is not in SRAM"):
         npu.conv(whole_map(DDR, 8, 8, 2), y, *good)
     with pytest.raises(InstructionError, match=r"rows 0..8 are not held, only 2..6"):

@@ -64,6 +64,64 @@ def test_conv(
     check(memory, instruction, out, stage.apply(oracle.conv(q, w, bias, border, window, size)), pixels)
 
 
+@CASES
+@given(
+    SEED, windows(), SIZE, SIZE, BLOCKS, BLOCKS, st.sampled_from([0, 1]), st.sampled_from([0, 2]), st.booleans(), PIXELS
+)
+def test_conv_residual(
+    seed: int,
+    window: Any,
+    held: Any,
+    size: Any,
+    blocks_in: int,
+    blocks_out: int,
+    kind: int,
+    sum_kind: int,
+    in_place: bool,
+    pixels: int,
+) -> None:
+    """The sum of the convolution's own bytes and a skip tensor, in its place or beside it."""
+    random = np.random.default_rng(seed)
+    memory, lanes = Memory(random), 16 * blocks_out
+    q, border, b = int8(random, *held, 16 * blocks_in), int8(random, 16 * blocks_in), int8(random, *size, lanes)
+    w = int8(random, lanes, *window.kernel, 16 * blocks_in, low=-127)
+    bias = draw_bias(random, w, (1, 2, 3))
+    stage, total = draw_stage(random, kind, lanes), draw_stage(random, sum_kind, lanes)
+    operand = np.zeros(lanes, OPERAND_DTYPE)
+    ma, mb = (lane_values(random, lanes, [0, 32767, -32768], -32767, 32767) for _ in range(2))
+    za, zb = (lane_values(random, lanes, [-128, 127], -128, 127) for _ in range(2))
+    operand["ma"], operand["mb"], operand["za"], operand["zb"] = ma, mb, za, zb
+    source, skip = put_view(memory, q), put_view(memory, b)
+    out = skip if in_place else reserve_view(memory, *size, blocks_out)
+    summed = stage_fields(memory, total)
+    instruction = encode(
+        "CONV",
+        **source.fields("in"),
+        **out.fields("out"),
+        **window_fields(window),
+        **stage_fields(memory, stage),
+        in_h=held[0],
+        in_w=held[1],
+        out_h=size[0],
+        out_w=size[1],
+        blocks_in=blocks_in,
+        blocks_out=blocks_out,
+        weight_addr=memory.put(w),
+        bias_addr=memory.put(bias.astype(np.int32)),
+        pad_addr=memory.put(border),
+        residual=1,
+        sum_stage=sum_kind,
+        sum_requant_addr=summed["requant_addr"],
+        operand_addr=memory.put(operand),
+        b_addr=skip.address,
+        b_row_stride=skip.row_stride,
+        b_pixel_stride=skip.pixel_stride,
+    )
+    a = stage.apply(oracle.conv(q, w, bias, border, window, size))
+    expected = total.apply(oracle.eltwise(0, a, b, ma, mb, za, zb, [0] * lanes))
+    check(memory, instruction, out, expected, pixels)
+
+
 @settings(max_examples=5, deadline=None)
 @given(SEED, PIXELS)
 def test_conv_with_many_pixels_crosses_accumulator_groups(seed: int, pixels: int) -> None:

@@ -27,6 +27,9 @@ MAPS = {
 HELD = {"in_h": 2, "in_w": 2}
 ADDRESSES = {"in_addr": 0, "out_addr": 1024, "requant_addr": 2048, "blocks_out": 2}
 CONVOLUTION = {"weight_addr": 4096, "bias_addr": 3072, "pad_addr": 3584}
+RESIDUAL = {"residual": 1, "b_addr": 512, "b_row_stride": 64, "b_pixel_stride": 32}
+RESIDUAL |= {"operand_addr": 5120, "sum_requant_addr": 5632}
+SECOND = ("b_addr", "b_row_stride", "b_pixel_stride", "operand_addr", "sum_requant_addr")
 TRANSFER = {
     "rows": 2,
     "cols": 2,
@@ -164,6 +167,12 @@ ILLEGAL: list[tuple[str, dict[str, int], str, str]] = [
     ),
     *((name, {"out_row_stride": 32}, VALUE, "out_row_stride") for name in ("CONV", "POOL", "COPY")),
     ("CONV", {"requant_addr": SRAM - 240}, BOUNDS, "requant_addr"),
+    *(("CONV", {f: 16}, VALUE, f) for f in SECOND),
+    ("CONV", {"sum_stage": 2}, VALUE, "sum_stage"),
+    *(("CONV", RESIDUAL | {"sum_stage": s}, VALUE, "sum_stage") for s in (1, 3)),
+    *(("CONV", RESIDUAL | {f: RESIDUAL[f] + 8}, ALIGN, f) for f in SECOND),
+    ("CONV", RESIDUAL | {"b_addr": SRAM - 112}, BOUNDS, "b_addr"),
+    *(("CONV", RESIDUAL | {f: SRAM - 240}, BOUNDS, f) for f in ("operand_addr", "sum_requant_addr")),
     ("CONV", {"weight_addr": SRAM - 1008}, BOUNDS, "weight_addr"),
     ("CONV", {"kernel_h": 65535, "kernel_w": 65535, "blocks_in": 2}, BOUNDS, "weight_addr"),
     ("CONV", {"bias_addr": SRAM - 112}, BOUNDS, "bias_addr"),
@@ -236,6 +245,8 @@ def _record(dtype: np.dtype, lane: int, **values: int) -> np.ndarray:
         ("ELTWISE", {"stage": 2}, 2048, _record(REQUANT_DTYPE, 17, s0=-128), "requant_addr"),
         ("CONV", {"stage": 1, "fraction_bits": 8}, 2048, _record(REQUANT_DTYPE, 5, a=48), "requant_addr"),
         ("CONV", {"stage": 1, "fraction_bits": 8}, 2048, _record(REQUANT_DTYPE, 5, b=1), "requant_addr"),
+        ("CONV", RESIDUAL, 5120, _record(OPERAND_DTYPE, 20, reserved=1), "operand_addr"),
+        ("CONV", RESIDUAL, 5632, _record(REQUANT_DTYPE, 20, s0=48), "sum_requant_addr"),
         ("ELTWISE", {}, 5120, _record(OPERAND_DTYPE, 31, reserved=1), "operand_addr"),
         ("POOL", {}, 5120, _record(OPERAND_DTYPE, 31, reserved=1), "operand_addr"),
         *(

@@ -28,6 +28,16 @@ def test_convolution_is_pixels_times_taps_times_blocks() -> None:
     assert cost("CONV", conv(), LARGE).macs == 169 * 9 * 6 * 256
 
 
+def test_a_residual_stage_costs_a_cycle_only_where_the_output_would_leave_every_cycle() -> None:
+    # One block in, one tap: an output word every cycle, and the skip word needs the same port. From two products on, it is free.
+    plain, summed = conv(1, blocks_in=1), conv(1, blocks_in=1, residual=1)
+    assert cost("CONV", plain, LARGE).cycles == CONV_START + 22 * 3
+    assert cost("CONV", summed, LARGE).cycles == CONV_START + 22 * 3 * 2
+    assert cost("CONV", summed, LARGE).macs == cost("CONV", plain, LARGE).macs
+    assert cost("CONV", conv(1, residual=1), LARGE) == cost("CONV", conv(1), LARGE)
+    assert cost("CONV", conv(residual=1), SMALL) == cost("CONV", conv(), SMALL)
+
+
 def test_vector_instructions() -> None:
     window = {"kernel_h": 3, "kernel_w": 3}
     assert cost("DEPTHWISE", MAP | window, LARGE).cycles == VECTOR_START + 22 * 9 * 3

@@ -56,9 +56,17 @@ struct DeviceProgram {
     std::shared_ptr<const void> owner;
 };
 
-/// Called in program order right after the instruction with this global index; `sram` and `pool` are readable during
-/// the call.
-using TraceHook = std::function<void(std::size_t instruction, const std::uint8_t* sram, const std::uint8_t* pool)>;
+/// What a trace hook may read during its call.
+struct TraceMemory {
+    const std::uint8_t* sram = nullptr;
+    const std::uint8_t* pool = nullptr;
+    /// sram_bytes long: where a CONV with a residual stage wrote its output, the bytes of the convolution before the
+    /// sum.
+    const std::uint8_t* before_sum = nullptr;
+};
+
+/// Called in program order right after the instruction with this global index.
+using TraceHook = std::function<void(std::size_t instruction, const TraceMemory& memory)>;
 
 /// Per-job state of a device (on-chip memory, scratch). Create once per concurrent job, reuse: `run` allocates nothing
 /// after the first call.

@@ -107,16 +107,26 @@ struct ConstantMeta {
     std::string dtype;
 };
 
-/// Where the output of one layer can be read right after one instruction.
-struct TracePoint {
-    bool in_sram = false;
-    std::size_t address = 0;
-    int h = 0, w = 0;
+/// Part of a layer's output, and the instruction right after which it can be read: rows first_row .. first_row + rows,
+/// lanes first_lane .. first_lane + lane_count.
+struct TracePiece {
+    std::size_t after_instruction = 0;
+    std::size_t address = 0;  ///< of the first row and lane
     std::size_t row_stride = 0, pixel_stride = 0;
+    int first_row = 0, rows = 0;
+    std::size_t first_lane = 0, lane_count = 0;
+};
+
+/// Where the output of one layer can be read. Mostly in one piece; what a convolution gives before the sum of its
+/// residual stage is gone after each of its instructions, and is read in as many pieces.
+struct TracePoint {
+    enum class Space { kSram, kPool, kBeforeSum };  ///< kBeforeSum: TraceMemory::before_sum
+    Space space = Space::kSram;
+    int h = 0, w = 0;
     std::vector<std::int32_t> lanes;
     std::size_t lane_count = 0;
     std::size_t lane_bytes = 1;  ///< 2 for bf16
-    std::size_t after_instruction = 0;
+    std::vector<TracePiece> pieces;
 };
 
 struct LayerMeta {
@@ -160,6 +170,7 @@ class Program {
     void parse_partitions();
     void parse_constants();
     void parse_layers();
+    void parse_trace(const json::Value& trace, const std::string& at, TracePoint& point) const;
     void check_dataflow() const;
     void check_arch(const std::string& expected_arch) const;
 

@@ -118,7 +118,11 @@ class Session {
     std::set<std::string> on_npu_;        ///< tensors that NPU partitions produce
     std::vector<std::size_t> npu_index_;  ///< partition -> NPU partition
     std::vector<cpu::Tensor> output_prototypes_;
-    std::vector<std::pair<std::size_t, const LayerMeta*>> trace_points_;  ///< by instruction
+    struct TraceEntry {
+        const LayerMeta* layer;
+        const TracePiece* piece;
+    };
+    std::vector<TraceEntry> trace_points_;  ///< by instruction
     Metrics metrics_;
 
     std::mutex mutex_;

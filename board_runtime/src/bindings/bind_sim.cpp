@@ -69,9 +69,9 @@ class Simulation {
         std::map<std::size_t, std::string> traced;
         TraceHook hook;
         if (!trace.empty()) {
-            hook = [&](std::size_t instruction, const std::uint8_t* sram, const std::uint8_t*) {
+            hook = [&](std::size_t instruction, const TraceMemory& memory) {
                 if (trace.count(instruction) != 0)
-                    traced[instruction] = std::string(reinterpret_cast<const char*>(sram), sram_bytes_);
+                    traced[instruction] = std::string(reinterpret_cast<const char*>(memory.sram), sram_bytes_);
             };
         }
         std::copy(pool.begin(), pool.end(), pool_.get());

@@ -2,9 +2,11 @@
 // messages), no arithmetic.
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "npuforge/csim.hpp"
 #include "sequencer.hpp"
@@ -27,17 +29,22 @@ class Context final : public DeviceContext {
 
     std::size_t size;
     std::unique_ptr<std::int8_t[], Free> sram;
+    std::vector<std::uint8_t> before_sum;  ///< TraceMemory::before_sum; empty until a run is traced
 };
 
-/// Forwards finished instructions to the hook, with global indices.
+/// Forwards finished instructions to the hook, with global indices, and keeps what convolutions give before a sum.
 struct HookTrace {
     const TraceHook& hook;
     std::size_t first;
+    std::vector<std::uint8_t>& kept;
 
     void after(std::uint32_t index, const std::int8_t (*sram)[hls::LANES], const std::int8_t* pool) {
         if (hook)
-            hook(first + index, reinterpret_cast<const std::uint8_t*>(sram),
-                 reinterpret_cast<const std::uint8_t*>(pool));
+            hook(first + index, {reinterpret_cast<const std::uint8_t*>(sram),
+                                 reinterpret_cast<const std::uint8_t*>(pool), kept.data()});
+    }
+    void before_sum(std::uint32_t address, const std::int8_t word[hls::LANES]) {
+        if (hook) std::memcpy(kept.data() + address, word, hls::LANES);
     }
 };
 
@@ -139,7 +146,8 @@ class CsimDevice final : public Device {
             throw ArgumentError("csim: a context of another device");
         if (options_.clear_sram) own->clear(options_.sram_fill);
         const DeviceProgram::Range& range = program_.partitions[partition];
-        HookTrace trace{hook, range.first};
+        if (hook) own->before_sum.resize(program_.sram_bytes);
+        HookTrace trace{hook, range.first, own->before_sum};
         refuse_unless_ok(run_width(*own, range, reinterpret_cast<std::int8_t*>(pool), trace), range);
     }
 

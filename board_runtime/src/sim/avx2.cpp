@@ -20,7 +20,7 @@ namespace {
 class Avx2Engine final : public Engine {
   public:
     std::unique_ptr<Step> conv(const ConvOp& op, const Constants& constants, PackCache& cache) const override {
-        return make_conv_step(op, constants, cache, avx2::conv_kernel());
+        return make_conv_step(op, constants, cache, avx2::conv_kernel(), avx2::vector_kernel());
     }
     std::unique_ptr<Step> depthwise(const ConvOp& op, const Constants& constants, PackCache& cache) const override {
         return make_depthwise_step(op, constants, cache, avx2::depthwise_kernel());

@@ -20,7 +20,7 @@ namespace {
 class Avx512Engine final : public Engine {
   public:
     std::unique_ptr<Step> conv(const ConvOp& op, const Constants& constants, PackCache& cache) const override {
-        return make_conv_step(op, constants, cache, avx512::conv_kernel());
+        return make_conv_step(op, constants, cache, avx512::conv_kernel(), avx512::vector_kernel());
     }
     std::unique_ptr<Step> depthwise(const ConvOp& op, const Constants& constants, PackCache& cache) const override {
         return make_depthwise_step(op, constants, cache, avx512::depthwise_kernel());

@@ -71,6 +71,36 @@ ConvOp conv(const Checker& check, const T& i, std::uint32_t blocks_in, bool dept
     return op;
 }
 
+// The sum with a skip tensor behind a convolution.
+void residual(const Checker& check, const isa::Conv& i, ConvOp& op) {
+    op.residual = i.residual != 0;
+    if (!op.residual) {
+        const char* when = "without a residual stage";
+        check.zero("b_addr", i.b_addr, when);
+        check.zero("b_row_stride", i.b_row_stride, when);
+        check.zero("b_pixel_stride", i.b_pixel_stride, when);
+        check.zero("operand_addr", i.operand_addr, when);
+        check.zero("sum_requant_addr", i.sum_requant_addr, when);
+        check.zero("sum_stage", i.sum_stage, when);
+        return;
+    }
+    const std::uint64_t lanes = 16 * std::uint64_t{i.blocks_out};
+    EltwiseOp& sum = op.sum;
+    sum.out_h = op.out_h;
+    sum.out_w = op.out_w;
+    sum.blocks = op.blocks_out;
+    sum.out = op.out;
+    sum.b = {i.b_addr, i.b_row_stride, i.b_pixel_stride};
+    check.map("b_addr", "b_row_stride", "b_pixel_stride", sum.b.view(Space::kSram, i.out_h, i.out_w, lanes));
+    sum.operand_address = i.operand_addr;
+    check.block("operand_addr", i.operand_addr, lanes * isa::OperandRecord::BYTES);
+    sum.stage.kind = static_cast<Stage>(i.sum_stage);
+    if (sum.stage.kind != Stage::PWL && sum.stage.kind != Stage::DIRECT)
+        check.fail("sum_stage", "expected 0 (pwl) or 2 (direct), found " + std::to_string(i.sum_stage));
+    sum.stage.requant_address = i.sum_requant_addr;
+    check.block("sum_requant_addr", i.sum_requant_addr, lanes * isa::RequantRecord::BYTES);
+}
+
 PoolOp pool(const Checker& check, const isa::Pool& i) {
     PoolOp op;
     check.in_range("kind", i.kind, 0, 1);
@@ -200,7 +230,9 @@ Operation decode(const std::uint32_t* words, std::size_t index, const Limits& li
             return fold(check, isa::LoadFold::decode(words));
         case isa::Opcode::CONV: {
             const auto i = isa::Conv::decode(words);
-            return conv(check, i, i.blocks_in, false);
+            ConvOp op = conv(check, i, i.blocks_in, false);
+            residual(check, i, op);
+            return op;
         }
         case isa::Opcode::DEPTHWISE: {
             const auto i = isa::Depthwise::decode(words);

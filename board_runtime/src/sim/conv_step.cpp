@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "stage.hpp"
+#include "vector_step.hpp"
 
 namespace npuforge::sim {
 namespace {
@@ -88,12 +90,15 @@ std::shared_ptr<const ConvPack> make_pack(const ConvOp& op, const Constants& con
 
 class ConvStep : public Step {
   public:
-    ConvStep(const ConvOp& op, const ConvKernel& kernel) : op_(op), kernel_(kernel) {
+    /// `sum`: of a residual stage, else null. The convolution's rows then go to scratch, and from there into the sum.
+    ConvStep(const ConvOp& op, const ConvKernel& kernel, std::unique_ptr<const EltwiseRows> sum, double sum_cycles)
+        : op_(op), kernel_(kernel), sum_(std::move(sum)) {
         const Window& w = op.window;
         pixel_bytes_ = static_cast<std::size_t>(16) * op.blocks_in * kernel.lane_bytes;
         const bool point = w.kernel_h == 1 && w.kernel_w == 1 && w.stride_h == 1 && w.stride_w == 1 && w.pad_top == 0 &&
                            w.pad_left == 0 && op.out_w == op.in_w && op.out_h <= op.in_h;
-        linear_ = point && op.in.dense(op.out_h, op.out_w) && op.out.dense(op.out_h, op.out_w);
+        linear_ = point && op.in.dense(op.out_h, op.out_w) && op.out.dense(op.out_h, op.out_w) &&
+                  (!sum_ || op.sum.b.dense(op.out_h, op.out_w));
         if (linear_) {
             units = op.out_h * op.out_w;
             granularity = kernel.tile;
@@ -110,9 +115,14 @@ class ConvStep : public Step {
             while (piece_ < op.out_h && rows_of(piece_ + 1) * row_bytes_ <= kScratchTarget) ++piece_;
             scratch_bytes = rows_of(piece_) * row_bytes_;
         }
+        if (sum_) {
+            out_offset_ = (scratch_bytes + 63) / 64 * 64;
+            scratch_bytes = out_offset_ +
+                            static_cast<std::size_t>(linear_ ? std::min(piece_, units) : op.out_w) * out_pixel_bytes();
+        }
         const double pixels = static_cast<double>(op.out_h) * op.out_w;
         cost = pixels * (static_cast<double>(op.weight_bytes()) / kernel.macs_per_cycle +
-                         16.0 * op.blocks_out * kernel.stage_cycles + op.blocks_in);
+                         16.0 * op.blocks_out * (kernel.stage_cycles + sum_cycles) + op.blocks_in);
     }
 
     std::size_t row_bytes() const { return row_bytes_; }
@@ -123,7 +133,7 @@ class ConvStep : public Step {
         row.pack = pack_.get();
         row.blocks_in = op_.blocks_in;
         row.blocks_out = op_.blocks_out;
-        row.out_step = op_.out.pixel_stride;
+        row.out_step = sum_ ? out_pixel_bytes() : op_.out.pixel_stride;
         for (int at = begin; at < end; at += piece_) {
             const int count = std::min(piece_, end - at);
             if (linear_) {
@@ -132,8 +142,7 @@ class ConvStep : public Step {
                 row.activations = scratch;
                 row.activation_step = pixel_bytes_;
                 row.pixels = count;
-                row.out = memory.sram + op_.out.at(0, static_cast<std::size_t>(at));
-                kernel_.row(row);
+                compute(memory, scratch, row, 0, static_cast<std::size_t>(at));
                 continue;
             }
             fill(memory.sram, scratch, at, count);
@@ -141,13 +150,29 @@ class ConvStep : public Step {
             row.pixels = op_.out_w;
             for (int y = 0; y < count; ++y) {
                 row.activations = scratch + static_cast<std::size_t>(y) * op_.window.stride_h * row_bytes_;
-                row.out = memory.sram + op_.out.at(static_cast<std::size_t>(at + y), 0);
-                kernel_.row(row);
+                compute(memory, scratch, row, static_cast<std::size_t>(at + y), 0);
             }
         }
     }
 
   private:
+    std::size_t out_pixel_bytes() const { return static_cast<std::size_t>(16) * op_.blocks_out; }
+
+    // The pixels of `row` from (y, x) on.
+    void compute(const Memory& memory, std::uint8_t* scratch, ConvRow& row, std::size_t y, std::size_t x) const {
+        if (!sum_) {
+            row.out = memory.sram + op_.out.at(y, x);
+            return kernel_.row(row);
+        }
+        row.out = scratch + out_offset_;
+        kernel_.row(row);
+        if (memory.before_sum != nullptr)
+            for (int p = 0; p < row.pixels; ++p)
+                std::memcpy(memory.before_sum + op_.out.at(y, x + static_cast<std::size_t>(p)),
+                            row.out + static_cast<std::size_t>(p) * row.out_step, row.out_step);
+        sum_->run(memory, row.out, row.out_step, y, x, row.pixels);
+    }
+
     std::size_t rows_of(int out_rows) const {
         const Window& w = op_.window;
         return static_cast<std::size_t>(out_rows - 1) * w.stride_h +
@@ -186,17 +211,28 @@ class ConvStep : public Step {
 
     ConvOp op_;
     const ConvKernel& kernel_;
+    std::unique_ptr<const EltwiseRows> sum_;
     std::shared_ptr<const ConvPack> pack_;
     bool linear_ = false;
     int piece_ = 1;  // units per filling of the scratch rows
     std::size_t pixel_bytes_ = 0, row_bytes_ = 0, width_ = 0;
+    std::size_t out_offset_ = 0;  // in scratch: a row of the convolution's output before the sum
 };
 
 }  // namespace
 
 std::unique_ptr<Step> make_conv_step(const ConvOp& op, const Constants& constants, PackCache& cache,
-                                     const ConvKernel& kernel) {
-    auto step = std::make_unique<ConvStep>(op, kernel);
+                                     const ConvKernel& kernel, const VectorKernel& sums) {
+    std::unique_ptr<const EltwiseRows> sum;
+    if (op.residual) {
+        Constants own;
+        own.operand = constants.operand;
+        own.requant = constants.sum_requant;
+        own.key = constants.key;
+        sum = make_eltwise_rows(op.sum, own, cache, sums);
+        if (!sum) return nullptr;
+    }
+    auto step = std::make_unique<ConvStep>(op, kernel, std::move(sum), op.residual ? sums.eltwise_cycles : 0.0);
     if (step->scratch_bytes > kScratchLimit) return nullptr;
     // Bands of a layer share weights and stage; the tap offsets depend on the scratch row.
     std::string key = "conv" + constants.key + std::to_string(step->row_bytes());

@@ -12,6 +12,8 @@
 
 namespace npuforge::sim {
 
+struct VectorKernel;
+
 /// 64-byte aligned storage.
 struct alignas(64) CacheLine {
     std::uint8_t bytes[64];
@@ -57,7 +59,8 @@ struct ConvKernel {
     void (*row)(const ConvRow& row) = nullptr;
 };
 
+/// `sums` computes the sum of a residual stage.
 std::unique_ptr<Step> make_conv_step(const ConvOp& op, const Constants& constants, PackCache& cache,
-                                     const ConvKernel& kernel);
+                                     const ConvKernel& kernel, const VectorKernel& sums);
 
 }  // namespace npuforge::sim

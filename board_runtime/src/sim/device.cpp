@@ -176,8 +176,8 @@ class Run {
         while (hook_ready(complete)) {
             if (!failed_.load(std::memory_order_acquire)) {
                 try {
-                    (*hook_)(schedule_->tasks[static_cast<std::size_t>(hooked_)].step->instruction, memory_.sram,
-                             memory_.pool);
+                    (*hook_)(schedule_->tasks[static_cast<std::size_t>(hooked_)].step->instruction,
+                             {memory_.sram, memory_.pool, memory_.before_sum});
                 } catch (...) {
                     fail();
                 }
@@ -220,6 +220,7 @@ struct SimContext final : DeviceContext {
 
     const void* owner;
     AlignedBytes sram;
+    AlignedBytes before_sum;  ///< TraceMemory::before_sum; null until a run is traced
     std::size_t scratch_stride;
     AlignedBytes scratch;
     Run run;
@@ -251,8 +252,12 @@ class SimDevice final : public Device {
             throw ArgumentError("run: expected one run at a time in a context, found a second one");
         const PartitionPlan& plan = plan_.partitions[partition];
         if (plan.clear_sram) std::memset(context->sram.get(), 0, program_.sram_bytes);
-        context->run.start(hook ? plan.traced : plan.fast, {context->sram.get(), program_.image, pool},
-                           hook ? &hook : nullptr);
+        Memory memory{context->sram.get(), program_.image, pool};
+        if (hook) {
+            if (!context->before_sum) context->before_sum = allocate(program_.sram_bytes);
+            memory.before_sum = context->before_sum.get();
+        }
+        context->run.start(hook ? plan.traced : plan.fast, memory, hook ? &hook : nullptr);
         context->team.run(
             [](void* argument, int thread) {
                 auto* c = static_cast<SimContext*>(argument);

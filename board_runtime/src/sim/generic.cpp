@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "records.hpp"
 #include "stage.hpp"
@@ -18,13 +19,30 @@ struct BlockStage {
     const std::uint8_t* table;
     isa::RequantRecord q[kLanes];
 
-    BlockStage(const StageOp& stage, const Origin& origin, const std::uint8_t* sram, int block)
+    BlockStage(const StageOp& stage, const Origin& origin, const std::uint8_t* sram, int block,
+               const char* field = "requant_addr")
         : op(stage), table(sram + stage.table_address) {
         for (int o = 0; o < kLanes; ++o)
             q[o] = checked_requant(origin, stage.kind, sram + stage.requant_address,
-                                   static_cast<std::size_t>(block) * kLanes + o);
+                                   static_cast<std::size_t>(block) * kLanes + o, field);
     }
     std::int8_t operator()(int lane, std::int64_t acc) const { return apply_stage(op, q[lane], table, acc); }
+};
+
+// The residual stage of one block: what the convolution gives, and the skip tensor.
+struct BlockSum {
+    BlockStage stage;
+    isa::OperandRecord p[kLanes];
+
+    BlockSum(const EltwiseOp& sum, const Origin& origin, const std::uint8_t* sram, int block)
+        : stage(sum.stage, origin, sram, block, "sum_requant_addr") {
+        for (int o = 0; o < kLanes; ++o)
+            p[o] = checked_operand(origin, sram + sum.operand_address, static_cast<std::size_t>(block) * kLanes + o);
+    }
+    std::int8_t operator()(int lane, std::int8_t a, std::int8_t b) const {
+        const std::int64_t da = a - p[lane].za, db = b - p[lane].zb;
+        return stage(lane, p[lane].ma * da + p[lane].mb * db);
+    }
 };
 
 std::uint32_t dot(const std::uint8_t* w, const std::uint8_t* x, int count) {
@@ -43,6 +61,8 @@ void conv(const ConvOp& op, const Origin& origin, const Memory& memory, int row_
     const std::size_t taps = static_cast<std::size_t>(w.kernel_h) * w.kernel_w;
     for (int block = 0; block < op.blocks_out; ++block) {
         const BlockStage stage(op.stage, origin, sram, block);
+        std::optional<BlockSum> sum;
+        if (op.residual) sum.emplace(op.sum, origin, sram, block);
         const std::uint8_t* bias = sram + op.bias_address + static_cast<std::size_t>(block) * 4 * kLanes;
         for (int y = row_begin; y < row_end; ++y) {
             for (int x = 0; x < op.out_w; ++x) {
@@ -70,9 +90,16 @@ void conv(const ConvOp& op, const Origin& origin, const Memory& memory, int row_
                         }
                     }
                 }
-                std::uint8_t* out = memory.sram + op.out.at(y, x) + static_cast<std::size_t>(block) * kLanes;
-                for (int o = 0; o < kLanes; ++o)
-                    out[o] = static_cast<std::uint8_t>(stage(o, static_cast<std::int32_t>(acc[o])));
+                const std::size_t at = op.out.at(y, x) + static_cast<std::size_t>(block) * kLanes;
+                const std::uint8_t* skip = sram + op.sum.b.at(y, x) + static_cast<std::size_t>(block) * kLanes;
+                for (int o = 0; o < kLanes; ++o) {
+                    std::int8_t value = stage(o, static_cast<std::int32_t>(acc[o]));
+                    if (sum) {
+                        if (memory.before_sum != nullptr) memory.before_sum[at + o] = static_cast<std::uint8_t>(value);
+                        value = (*sum)(o, value, static_cast<std::int8_t>(skip[o]));
+                    }
+                    memory.sram[at + o] = static_cast<std::uint8_t>(value);
+                }
             }
         }
     }

@@ -39,14 +39,25 @@ struct StageOp {
     std::uint32_t requant_address = 0, table_address = 0;
 };
 
+struct EltwiseOp {
+    isa::EltwiseKind kind = isa::EltwiseKind::ADD;
+    bool broadcast_b = false;
+    Map a, b, out;
+    int out_h = 0, out_w = 0, blocks = 0;
+    StageOp stage;
+    std::uint32_t operand_address = 0, bias_address = 0;
+};
+
 /// CONV, and DEPTHWISE with blocks_in == blocks_out.
 struct ConvOp {
     bool depthwise = false;
+    bool residual = false;  ///< `sum` follows: its operand a is what the convolution gives, which is not in memory
     Map in, out;
     int in_h = 0, in_w = 0, out_h = 0, out_w = 0, blocks_in = 0, blocks_out = 0;
     Window window;
     StageOp stage;
     std::uint32_t weight_address = 0, bias_address = 0, pad_address = 0;
+    EltwiseOp sum;
 
     std::size_t weight_bytes() const {
         const std::size_t taps = static_cast<std::size_t>(window.kernel_h) * window.kernel_w;
@@ -61,15 +72,6 @@ struct PoolOp {
     Window window;
     int shift = 0;
     std::uint32_t weight_address = 0, requant_address = 0, operand_address = 0;
-};
-
-struct EltwiseOp {
-    isa::EltwiseKind kind = isa::EltwiseKind::ADD;
-    bool broadcast_b = false;
-    Map a, b, out;
-    int out_h = 0, out_w = 0, blocks = 0;
-    StageOp stage;
-    std::uint32_t operand_address = 0, bias_address = 0;
 };
 
 struct ResizeOp {
@@ -102,6 +104,7 @@ struct Memory {
     std::uint8_t* sram = nullptr;
     const std::uint8_t* image = nullptr;
     std::uint8_t* pool = nullptr;
+    std::uint8_t* before_sum = nullptr;  ///< TraceMemory::before_sum; null unless the run is traced
 
     const std::uint8_t* source(Space space) const {
         return space == Space::kSram ? sram : space == Space::kPool ? pool : image;

@@ -108,6 +108,7 @@ class Translator {
         constants_.bias = parameter(op.bias_address, 64 * static_cast<std::size_t>(op.blocks_out));
         constants_.pad = parameter(op.pad_address, 16 * static_cast<std::size_t>(op.blocks_in));
         stage(op.stage, op.blocks_out);
+        if (op.residual) sum_parameters(op.sum);
         std::unique_ptr<Step> step;
         if (all_constant_ && engine_ != nullptr) {
             step = op.depthwise ? engine_->depthwise(op, constants_, cache_) : engine_->conv(op, constants_, cache_);
@@ -119,6 +120,7 @@ class Translator {
         }
         if (all_constant_) step->layer = origin_.opcode + constants_.key;
         step->reads.push_back(op.in.view(Space::kSram, op.in_h, op.in_w, 16 * op.blocks_in));
+        if (op.residual) step->reads.push_back(op.sum.b.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks_out));
         step->writes.push_back(op.out.view(Space::kSram, op.out_h, op.out_w, 16 * op.blocks_out));
         return step;
     }
@@ -141,10 +143,7 @@ class Translator {
             }
             constants_.weight = parameter(op.weight_address, 2 * lanes * counts);
             constants_.requant = parameter(op.requant_address, lanes * isa::RequantRecord::BYTES);
-            constants_.operand = parameter(op.operand_address, lanes * isa::OperandRecord::BYTES);
-            if (constants_.operand != nullptr) {
-                for (std::size_t lane = 0; lane < lanes; ++lane) checked_operand(origin_, constants_.operand, lane);
-            }
+            operands(op.operand_address, lanes);
         }
         std::unique_ptr<Step> step;
         if (all_constant_ && engine_ != nullptr) step = engine_->pool(op, constants_, cache_);
@@ -161,10 +160,7 @@ class Translator {
     std::unique_ptr<Step> translate(const EltwiseOp& op) {
         begin_parameters();
         const std::size_t lanes = 16 * static_cast<std::size_t>(op.blocks);
-        constants_.operand = parameter(op.operand_address, lanes * isa::OperandRecord::BYTES);
-        if (constants_.operand != nullptr) {
-            for (std::size_t lane = 0; lane < lanes; ++lane) checked_operand(origin_, constants_.operand, lane);
-        }
+        operands(op.operand_address, lanes);
         const bool affine = op.kind == isa::EltwiseKind::AFFINE;
         if (affine) constants_.bias = parameter(op.bias_address, 4 * lanes);
         stage(op.stage, op.blocks);
@@ -270,13 +266,25 @@ class Translator {
         all_constant_ = all_constant_ && data != nullptr;
         return data;
     }
-    void stage(const StageOp& op, int blocks) {
+    void operands(std::uint32_t address, std::size_t lanes) {
+        constants_.operand = parameter(address, lanes * isa::OperandRecord::BYTES);
+        for (std::size_t lane = 0; constants_.operand != nullptr && lane < lanes; ++lane)
+            checked_operand(origin_, constants_.operand, lane);
+    }
+    const std::uint8_t* requant(const StageOp& op, int blocks, const char* field) {
         const std::size_t lanes = 16 * static_cast<std::size_t>(blocks);
-        constants_.requant = parameter(op.requant_address, lanes * isa::RequantRecord::BYTES);
-        if (constants_.requant != nullptr) {
-            for (std::size_t lane = 0; lane < lanes; ++lane)
-                checked_requant(origin_, op.kind, constants_.requant, lane);
-        }
+        const std::uint8_t* records = parameter(op.requant_address, lanes * isa::RequantRecord::BYTES);
+        for (std::size_t lane = 0; records != nullptr && lane < lanes; ++lane)
+            checked_requant(origin_, op.kind, records, lane, field);
+        return records;
+    }
+    // Of a residual stage.
+    void sum_parameters(const EltwiseOp& sum) {
+        operands(sum.operand_address, 16 * static_cast<std::size_t>(sum.blocks));
+        constants_.sum_requant = requant(sum.stage, sum.blocks, "sum_requant_addr");
+    }
+    void stage(const StageOp& op, int blocks) {
+        constants_.requant = requant(op, blocks, "requant_addr");
         if (op.kind == isa::Stage::TABLE) constants_.table = parameter(op.table_address, 2 * 257);
     }
     // The portable engines read parameters during the run.
@@ -287,6 +295,8 @@ class Translator {
     // An output may share bytes with an input only where each byte is read before it is written, whatever the order of
     // pixels.
     void check_overlap(Step& step, const Operation& operation) {
+        const auto* conv = std::get_if<ConvOp>(&operation);
+        const bool sums = conv != nullptr && conv->residual;
         for (const View& out : step.writes) {
             if (out.overlaps_itself()) step.granularity = step.units;  // one after another
             for (const View& in : step.reads) {
@@ -295,9 +305,9 @@ class Translator {
                                   (in.rows == 1 || in.row_stride == out.row_stride) &&
                                   (in.cols == 1 || in.col_stride == out.col_stride) && in.rows == out.rows &&
                                   in.cols == out.cols;
-                const bool pixelwise = std::holds_alternative<EltwiseOp>(operation) ||
-                                       std::holds_alternative<Bf16EltwiseOp>(operation) ||
-                                       std::holds_alternative<TransferOp>(operation);
+                const bool pixelwise =  // a convolution reads its skip tensor so, which is the last of its reads
+                    std::holds_alternative<EltwiseOp>(operation) || std::holds_alternative<Bf16EltwiseOp>(operation) ||
+                    std::holds_alternative<TransferOp>(operation) || (sums && &in == &step.reads.back());
                 if (same && pixelwise && !out.overlaps_itself()) continue;
                 if (share_bytes(in, out)) refuse_overlap();
             }

@@ -15,12 +15,12 @@ inline void check_shift(const generic::Origin& origin, const char* field, int sh
 }
 
 inline isa::RequantRecord checked_requant(const generic::Origin& origin, isa::Stage kind, const std::uint8_t* records,
-                                          std::size_t lane) {
+                                          std::size_t lane, const char* field = "requant_addr") {
     const auto q = isa::RequantRecord::decode(records + lane * isa::RequantRecord::BYTES);
-    check_shift(origin, "requant_addr", q.s0, lane);
+    check_shift(origin, field, q.s0, lane);
     if (kind == isa::Stage::TABLE) {
-        check_shift(origin, "requant_addr", q.a, lane);
-        if (q.b != 0) refuse(origin.index, origin.opcode, "requant_addr", "b = 0 in lane " + std::to_string(lane), q.b);
+        check_shift(origin, field, q.a, lane);
+        if (q.b != 0) refuse(origin.index, origin.opcode, field, "b = 0 in lane " + std::to_string(lane), q.b);
     }
     return q;
 }

@@ -54,6 +54,7 @@ struct Constants {
     const std::uint8_t* table = nullptr;
     const std::uint8_t* record = nullptr;  ///< bf16 stage
     const std::uint8_t* operand = nullptr;
+    const std::uint8_t* sum_requant = nullptr;
     const std::uint8_t* rows = nullptr;
     const std::uint8_t* cols = nullptr;
     std::string key;

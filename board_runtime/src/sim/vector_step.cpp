@@ -62,44 +62,21 @@ std::shared_ptr<const EltwisePack> make_pack(const EltwiseOp& op, const Constant
 
 class EltwiseStep : public Step {
   public:
-    EltwiseStep(const EltwiseOp& op, const VectorKernel& kernel, std::shared_ptr<const EltwisePack> pack)
-        : op_(op), kernel_(kernel), pack_(std::move(pack)) {
-        if (op.kind == isa::EltwiseKind::AFFINE) op_.b = op.a;
-        linear_ =
-            op_.a.dense(op.out_h, op.out_w) && op_.b.dense(op.out_h, op.out_w) && op_.out.dense(op.out_h, op.out_w);
+    EltwiseStep(std::unique_ptr<const EltwiseRows> rows, double cycles) : rows_(std::move(rows)) {
+        const EltwiseOp& op = rows_->op();
+        linear_ = op.a.dense(op.out_h, op.out_w) && op.b.dense(op.out_h, op.out_w) && op.out.dense(op.out_h, op.out_w);
         units = linear_ ? op.out_h * op.out_w : op.out_h;
         granularity = linear_ ? 8 : 1;
-        cost = 16.0 * op.blocks * op.out_h * op.out_w * kernel.eltwise_cycles;
+        cost = 16.0 * op.blocks * op.out_h * op.out_w * cycles;
     }
 
     void run(const Memory& memory, std::uint8_t*, int begin, int end) const override {
-        EltwiseRow row;
-        row.pack = pack_.get();
-        row.a_step = op_.a.pixel_stride;
-        row.b_step = op_.b.pixel_stride;
-        row.out_step = op_.out.pixel_stride;
-        row.broadcast_b = op_.broadcast_b;
-        const auto go = [&](std::size_t y, std::size_t x, int pixels) {
-            row.pixels = pixels;
-            for (row.block = 0; row.block < op_.blocks; ++row.block) {
-                const std::size_t lane = 16 * static_cast<std::size_t>(row.block);
-                row.a = memory.sram + op_.a.at(y, x) + lane;
-                row.b = memory.sram + op_.b.at(y, x) + (op_.broadcast_b ? 0 : lane);
-                row.out = memory.sram + op_.out.at(y, x) + lane;
-                kernel_.eltwise(row);
-            }
-        };
-        if (linear_) {
-            go(0, static_cast<std::size_t>(begin), end - begin);
-            return;
-        }
-        for (int y = begin; y < end; ++y) go(static_cast<std::size_t>(y), 0, op_.out_w);
+        if (linear_) return rows_->run(memory, 0, static_cast<std::size_t>(begin), end - begin);
+        for (int y = begin; y < end; ++y) rows_->run(memory, static_cast<std::size_t>(y), 0, rows_->op().out_w);
     }
 
   private:
-    EltwiseOp op_;
-    const VectorKernel& kernel_;
-    std::shared_ptr<const EltwisePack> pack_;
+    std::unique_ptr<const EltwiseRows> rows_;
     bool linear_ = false;
 };
 
@@ -233,15 +210,42 @@ class ResizeStep : public Step {
 
 }  // namespace
 
-std::unique_ptr<Step> make_eltwise_step(const EltwiseOp& op, const Constants& constants, PackCache& cache,
-                                        const VectorKernel& kernel) {
+void EltwiseRows::run(const Memory& memory, const std::uint8_t* a, std::size_t a_step, std::size_t y, std::size_t x,
+                      int pixels) const {
+    EltwiseRow row;
+    row.pack = pack_.get();
+    row.a_step = a_step;
+    row.b_step = op_.b.pixel_stride;
+    row.out_step = op_.out.pixel_stride;
+    row.broadcast_b = op_.broadcast_b;
+    row.pixels = pixels;
+    for (row.block = 0; row.block < op_.blocks; ++row.block) {
+        const std::size_t lane = 16 * static_cast<std::size_t>(row.block);
+        row.a = a + lane;
+        row.b = memory.sram + op_.b.at(y, x) + (op_.broadcast_b ? 0 : lane);
+        row.out = memory.sram + op_.out.at(y, x) + lane;
+        kernel_.eltwise(row);
+    }
+}
+
+std::unique_ptr<const EltwiseRows> make_eltwise_rows(const EltwiseOp& op, const Constants& constants, PackCache& cache,
+                                                     const VectorKernel& kernel) {
     std::string key = "eltwise" + constants.key;
     for (int v : {static_cast<int>(op.kind), op.blocks, static_cast<int>(op.stage.kind), op.stage.fraction_bits,
                   static_cast<int>(op.stage.tail_low_is_input), static_cast<int>(op.stage.tail_high_is_input),
                   op.stage.tail_low, op.stage.tail_high})
         key += "," + std::to_string(v);
     auto pack = cache.get<EltwisePack>(key, [&] { return make_pack(op, constants); });
-    return pack ? std::make_unique<EltwiseStep>(op, kernel, std::move(pack)) : nullptr;
+    if (!pack) return nullptr;
+    EltwiseOp whole = op;
+    if (op.kind == isa::EltwiseKind::AFFINE) whole.b = op.a;
+    return std::make_unique<const EltwiseRows>(whole, kernel, std::move(pack));
+}
+
+std::unique_ptr<Step> make_eltwise_step(const EltwiseOp& op, const Constants& constants, PackCache& cache,
+                                        const VectorKernel& kernel) {
+    auto rows = make_eltwise_rows(op, constants, cache, kernel);
+    return rows ? std::make_unique<EltwiseStep>(std::move(rows), kernel.eltwise_cycles) : nullptr;
 }
 
 std::unique_ptr<Step> make_pool_step(const PoolOp& op, const Constants& constants, PackCache& cache,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "depthwise_step.hpp"
@@ -35,6 +36,29 @@ struct EltwiseRow {
     bool broadcast_b = false;  ///< b is one byte per pixel
     std::uint8_t* out = nullptr;
     std::size_t out_step = 0;
+};
+
+struct VectorKernel;
+
+/// Element-wise operation on rows of pixels: every block of `pixels` pixels from (y, x) on.
+class EltwiseRows {
+  public:
+    EltwiseRows(const EltwiseOp& op, const VectorKernel& kernel, std::shared_ptr<const EltwisePack> pack)
+        : op_(op), kernel_(kernel), pack_(std::move(pack)) {}
+
+    const EltwiseOp& op() const { return op_; }
+    /// Operand a from on-chip memory.
+    void run(const Memory& memory, std::size_t y, std::size_t x, int pixels) const {
+        run(memory, memory.sram + op_.a.at(y, x), op_.a.pixel_stride, y, x, pixels);
+    }
+    /// Operand a from `a`, pixels `a_step` bytes apart.
+    void run(const Memory& memory, const std::uint8_t* a, std::size_t a_step, std::size_t y, std::size_t x,
+             int pixels) const;
+
+  private:
+    EltwiseOp op_;
+    const VectorKernel& kernel_;
+    std::shared_ptr<const EltwisePack> pack_;
 };
 
 struct AveragePack {
@@ -77,6 +101,9 @@ struct VectorKernel {
     void (*resize)(const ResizeRow& row) = nullptr;
 };
 
+/// Null where the values could leave what the kernels are exact for.
+std::unique_ptr<const EltwiseRows> make_eltwise_rows(const EltwiseOp& op, const Constants& constants, PackCache& cache,
+                                                     const VectorKernel& kernel);
 std::unique_ptr<Step> make_eltwise_step(const EltwiseOp& op, const Constants& constants, PackCache& cache,
                                         const VectorKernel& kernel);
 std::unique_ptr<Step> make_pool_step(const PoolOp& op, const Constants& constants, PackCache& cache,

@@ -1,4 +1,5 @@
-"""NPU program of Conv: CONV, one per group if groups fill channel blocks, else dense with zero weights; DEPTHWISE where each channel reads itself."""
+"""NPU program of Conv: CONV, one per group if groups fill channel blocks, else dense with zero weights; DEPTHWISE where each channel reads itself.
+A residual Add behind a Conv on the array is the last stage of its CONV instructions."""
 
 from __future__ import annotations
 
@@ -10,11 +11,25 @@ from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams
 from npuforge.hw_kernels.arch import LANES
-from npuforge.hw_kernels.dsl.npu import Npu
-from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, lane_part, stage_arrays, stage_spec, tile
+from npuforge.hw_kernels.dsl.npu import Npu, ResidualSpec, StageSpec
+from npuforge.hw_kernels.dsl.program import (
+    Cut,
+    LayerProgram,
+    Packed,
+    Work,
+    lane_part,
+    operand_records,
+    requant_records,
+    stage_arrays,
+    stage_spec,
+    tile,
+)
 from npuforge.hw_kernels.dsl.program_bf16 import bf16_arrays, bf16_spec
 from npuforge.hw_kernels.dsl.tile import Image, LaneMap, Param, Tile, Window
+from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE
 from npuforge.hw_kernels.windows import Window as Attributes
+
+SKIP = 1  # operand of a layer with a residual stage
 
 
 def window_of(node: Node, kernel: tuple[int, int]) -> Window:
@@ -67,11 +82,14 @@ class ConvProgram(LayerProgram):
         return group == len(work.in_maps[0].lanes) == len(work.out_map.lanes) and work.in_maps[0].same(work.out_map)
 
     def input_rows(self, work: Work, operand: int, low: int, high: int) -> tuple[int, int]:
+        if operand == SKIP:
+            return low, high
         kernel = self._params(work).weight.shape[1:3]
         return window_of(work.node, (kernel[0], kernel[1])).rows(low, high, work.in_sizes[0][0])
 
     def operand_blocks(self, work: Work, operand: int, cut: Cut) -> tuple[int, int]:
-        return (cut.first, cut.count) if self.is_depthwise(work) else (0, work.in_maps[0].blocks)
+        same = operand == SKIP or self.is_depthwise(work)
+        return (cut.first, cut.count) if same else (0, work.in_maps[0].blocks)
 
     def _groups(self, work: Work) -> list[tuple[int, int, int, int]]:
         """Block spans of the convolutions to run; one spanning everything if dense."""
@@ -98,6 +116,9 @@ class ConvProgram(LayerProgram):
                     "pad": in_map.expand(np.asarray(params.pad_value, np.int8)),
                 }
             )
+        if work.residual is not None:
+            packed.common["operand"] = operand_records(work.residual.params, out_map)
+            packed.common["sum"] = requant_records(work.residual.params.stage, out_map)
         if self.is_depthwise(work):
             lanes = out_map.expand(params.weight[..., 0]).transpose(1, 2, 0)
             packed.cuts = [
@@ -122,6 +143,7 @@ class ConvProgram(LayerProgram):
         if self.is_depthwise(work):
             npu.depthwise(tile(x[0]), y, window, p["weight"], bias, lane_part(p["pad"], cut, 1), stage)
             return
+        residual = self._residual(work, x, p, cut)
         for in_first, in_count, part, weight in self._parts(work, p["weight"], cut):
             npu.conv(
                 tile(x[0]).channel_blocks(in_first, in_count),
@@ -131,6 +153,7 @@ class ConvProgram(LayerProgram):
                 lane_part(bias, part, 4),
                 p["pad"].part(LANES * in_first, LANES * in_count, "pad bytes"),
                 stage.part(part.first, part.count),
+                residual.part(part.first, part.count) if residual else None,
             )
 
     def _parts(self, work: Work, weight: Param, cut: Cut) -> Iterator[tuple[int, int, Cut, Param]]:
@@ -154,6 +177,13 @@ class ConvProgram(LayerProgram):
         for in_first, in_count, part, weight in self._parts(work, p["weight"], cut):
             source, target = x.channel_blocks(in_first, in_count), y.channel_blocks(part.first, part.count)
             npu.conv_bf16(source, target, window, weight, spec.part(part.first, part.count))
+
+    @staticmethod
+    def _residual(work: Work, x: list[Tile | Image], p: dict[str, Param], cut: Cut) -> ResidualSpec | None:
+        if work.residual is None:
+            return None
+        stage = StageSpec.of(work.residual.params.stage, p["sum"], None).part(cut.first, cut.count)
+        return ResidualSpec(tile(x[SKIP]), lane_part(p["operand"], cut, OPERAND_DTYPE.itemsize), stage)
 
 
 CONV = ConvProgram()

@@ -98,7 +98,7 @@ bool survives_a_failing_hook(const Case& c, const npuforge::Device& device, npuf
                              std::uint8_t* memory) {
     const std::size_t middle = c.sizes[0] / 128 / 2;
     try {
-        c.run(device, context, memory, [middle](std::size_t instruction, const std::uint8_t*, const std::uint8_t*) {
+        c.run(device, context, memory, [middle](std::size_t instruction, const npuforge::TraceMemory&) {
             if (instruction == middle) throw npuforge::ArgumentError("hook");
         });
         return c.sizes[0] / 128 < 2;
@@ -118,10 +118,7 @@ bool exercise(const Case& c, npuforge::sim::Level level, int threads, long* new_
             std::unique_ptr<std::uint8_t[]> memory(new std::uint8_t[c.sizes[2]]);
             for (int repeat = 0; repeat < 3; ++repeat) wrong += c.run(*device, *context, memory.get(), nullptr) ? 0 : 1;
             wrong += survives_a_failing_hook(c, *device, *context, memory.get()) ? 0 : 1;
-            wrong +=
-                c.run(*device, *context, memory.get(), [](std::size_t, const std::uint8_t*, const std::uint8_t*) {})
-                    ? 0
-                    : 1;
+            wrong += c.run(*device, *context, memory.get(), [](std::size_t, const npuforge::TraceMemory&) {}) ? 0 : 1;
         });
     for (std::thread& user : users) user.join();
     const auto context = device->create_context();
