@@ -3,6 +3,7 @@
 #include "npuforge/cpu_gemm.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
@@ -16,6 +17,7 @@ namespace npuforge::cpu {
 namespace {
 
 constexpr std::int64_t kRows = 6, kColumns = 16;
+typedef float Lanes __attribute__((vector_size(kColumns * sizeof(float))));  // GCC's and Clang's vector type
 // Of b: kDepth rows of kColumns stay in the first-level cache while all rows of a pass.
 constexpr std::int64_t kDepth = 128;
 
@@ -32,18 +34,15 @@ void multiply_add(const float* a, std::int64_t lda, const float* b, std::int64_t
             for (std::int64_t i = 0; i < m; i += kRows) {
                 const std::int64_t height = std::min(kRows, m - i);
                 if (height == kRows && width == kColumns) {
-                    float sum[kRows][kColumns];
-                    for (std::int64_t r = 0; r < kRows; ++r)
-                        for (std::int64_t x = 0; x < kColumns; ++x) sum[r][x] = c[(i + r) * ldc + j + x];
+                    Lanes sum[kRows];
+                    for (std::int64_t r = 0; r < kRows; ++r) std::memcpy(&sum[r], c + (i + r) * ldc + j, sizeof(Lanes));
+                    const float* left = a + i * lda + k0;
                     for (std::int64_t p = 0; p < depth; ++p) {
-                        const float* row = panel + p * ldb;
-                        for (std::int64_t r = 0; r < kRows; ++r) {
-                            const float factor = a[(i + r) * lda + k0 + p];
-                            for (std::int64_t x = 0; x < kColumns; ++x) sum[r][x] += factor * row[x];
-                        }
+                        Lanes row;
+                        std::memcpy(&row, panel + p * ldb, sizeof(Lanes));
+                        for (std::int64_t r = 0; r < kRows; ++r) sum[r] += left[r * lda + p] * row;
                     }
-                    for (std::int64_t r = 0; r < kRows; ++r)
-                        for (std::int64_t x = 0; x < kColumns; ++x) c[(i + r) * ldc + j + x] = sum[r][x];
+                    for (std::int64_t r = 0; r < kRows; ++r) std::memcpy(c + (i + r) * ldc + j, &sum[r], sizeof(Lanes));
                     continue;
                 }
                 for (std::int64_t r = 0; r < height; ++r) {

@@ -23,15 +23,20 @@ inline void add_tap(const float* in, float* out, float weight, const Windows& w,
                     std::int64_t kx) {
     const Window &depth = w.axis[0], &height = w.axis[1], &width = w.axis[2];
     const auto [first, last] = inside(width, kx);
+    if (first >= last) return;
     for (std::int64_t d = 0; d < depth.out; ++d) {
         const std::int64_t plane = depth.at(d, kd);
         if (plane < 0 || plane >= depth.in) continue;
         for (std::int64_t y = 0; y < height.out; ++y) {
             const std::int64_t row = height.at(y, ky);
             if (row < 0 || row >= height.in) continue;
-            const float* from = in + (plane * height.in + row) * width.in;
-            float* to = out + (d * height.out + y) * width.out;
-            for (std::int64_t i = first; i < last; ++i) to[i] += weight * from[width.at(i, kx)];
+            const float* from = in + (plane * height.in + row) * width.in + width.at(first, kx);
+            float* to = out + (d * height.out + y) * width.out + first;
+            const std::int64_t count = last - first;
+            if (width.stride == 1)
+                for (std::int64_t i = 0; i < count; ++i) to[i] += weight * from[i];
+            else
+                for (std::int64_t i = 0; i < count; ++i) to[i] += weight * from[i * width.stride];
         }
     }
 }
@@ -54,10 +59,15 @@ inline void unroll(const float* in, float* tile, const Windows& w, std::int64_t 
                 const bool empty = plane < 0 || plane >= depth.in || row < 0 || row >= height.in;
                 for (std::int64_t kx = 0; kx < width.kernel; ++kx, row_of_tile += kConvTile) {
                     if (empty) continue;
-                    const float* from = in + (plane * height.in + row) * width.in;
-                    const auto [first, last] = inside(width, kx);
-                    for (std::int64_t i = std::max(first, x); i < std::min(last, x + piece); ++i)
-                        row_of_tile[i - x] = from[width.at(i, kx)];
+                    const auto [own_first, own_last] = inside(width, kx);
+                    const std::int64_t first = std::max(own_first, x), last = std::min(own_last, x + piece);
+                    if (first >= last) continue;
+                    const float* from = in + (plane * height.in + row) * width.in + width.at(first, kx);
+                    float* to = row_of_tile + first - x;
+                    if (width.stride == 1)
+                        std::copy_n(from, last - first, to);
+                    else
+                        for (std::int64_t i = 0; i < last - first; ++i) to[i] = from[i * width.stride];
                 }
             }
         done += piece;
