@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,8 +95,9 @@ class WindowRule {
             constexpr std::int64_t kLimit = std::int64_t{1} << 30;  // keeps every product below in range
             node_.check(w.stride > 0 && w.dilation > 0 && w.kernel > 0,
                         "strides, dilations and kernel must be positive");
-            node_.check(w.stride < kLimit && w.dilation < kLimit && w.kernel < kLimit &&
-                            std::abs(w.pad_begin) < kLimit && std::abs(w.pad_end) < kLimit,
+            const auto moderate = [](std::int64_t value) { return value > -kLimit && value < kLimit; };
+            node_.check(moderate(w.stride) && moderate(w.dilation) && moderate(w.kernel) && moderate(w.pad_begin) &&
+                            moderate(w.pad_end),
                         "strides, dilations, kernel and pads must be below 2^30");
         }
         return result;

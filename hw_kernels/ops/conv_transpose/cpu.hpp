@@ -49,7 +49,7 @@ inline void register_conv_transpose(Registry& registry) {
                 "float32 data and weights are needed");
             const Shape &x = args.in(0).shape, &w = args.in(1).shape;
             const Windows windows = transposed(args);
-            if (group < 1 || x.dim[1] != w.dim[0] || w.dim[0] % group != 0)
+            if (group < 1 || group > w.dim[0] || x.dim[1] != w.dim[0] || w.dim[0] % group != 0)
                 node.fail("data " + x.text() + " and weights " + w.text() + " do not fit " + std::to_string(group) +
                           " groups");
             node.check(

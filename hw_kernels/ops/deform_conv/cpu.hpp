@@ -24,8 +24,8 @@ inline void register_deform_conv(Registry& registry) {
             node.check(x.rank == 4 && w.rank == 4 && offset.rank == 4, "feature maps are needed");
             const Windows windows = rule.forward(x, &w);
             const std::int64_t taps = windows.taps();
-            if (group < 1 || offset_group < 1 || x.dim[1] != w.dim[1] * group || w.dim[0] % group != 0 ||
-                x.dim[1] % offset_group != 0)
+            if (group < 1 || offset_group < 1 || group > w.dim[0] || x.dim[1] != w.dim[1] * group ||
+                w.dim[0] % group != 0 || offset_group > x.dim[1] || x.dim[1] % offset_group != 0)
                 node.fail("data " + x.text() + " and weights " + w.text() + " do not fit the groups");
             const Shape out = WindowRule::result(x, w.dim[0], windows);
             node.check(offset == Shape({x.dim[0], 2 * offset_group * taps, out.dim[2], out.dim[3]}),

@@ -15,6 +15,10 @@ inline void register_gather_elements(Registry& registry) {
                        "data and indices of one rank are needed");
             const Type type = args.in(1).type;
             node.check(type == Type::kInt64 || type == Type::kInt32, "indices must be int64 or int32");
+            const Shape &x = args.in(0).shape, &indices = args.in(1).shape;
+            const int axis = normal_axis(node, attribute, x.rank);
+            for (int d = 0; d < x.rank; ++d)
+                node.check(d == axis || indices.dim[d] <= x.dim[d], "the indices reach beyond the data");
             args.out().type = args.in(0).type;
             args.out().shape = args.in(1).shape;
         };

@@ -31,7 +31,8 @@ inline void register_pad(Registry& registry) {
                 const int axis = axes.present ? normal_axis(node, axes.value[i], in.rank) : i;
                 const std::int64_t begin = pads.value[i], end = pads.value[i + count];
                 constexpr std::int64_t kLimit = std::int64_t{1} << 31;
-                node.check(std::abs(begin) < kLimit && std::abs(end) < kLimit, "pads must be below 2^31");
+                node.check(begin > -kLimit && begin < kLimit && end > -kLimit && end < kLimit,
+                           "pads must be below 2^31");
                 node.check(mode != "reflect" || (begin < in.dim[axis] && end < in.dim[axis]),
                            "reflection needs pads below the size");
                 out.begin[axis] = begin;

@@ -7,8 +7,9 @@
 namespace npuforge::cpu {
 
 /// What RotatedRoiAlign reads of one map: bilinear interpolation with pixel centres at whole coordinates, 0 more than a
-/// pixel outside.
+/// pixel outside, NaN at a coordinate that is none.
 inline float sample_map(const float* map, std::int64_t height, std::int64_t width, double x, double y) {
+    if (std::isnan(x) || std::isnan(y)) return std::numeric_limits<float>::quiet_NaN();
     if (x < -1.0 || x > static_cast<double>(width) || y < -1.0 || y > static_cast<double>(height)) return 0.0f;
     x = std::min(std::max(x, 0.0), static_cast<double>(width - 1));
     y = std::min(std::max(y, 0.0), static_cast<double>(height - 1));
@@ -35,7 +36,7 @@ inline void register_rotated_roi_align(Registry& registry) {
                 args.has(0) && args.has(1) && args.in(0).type == Type::kFloat32 && args.in(1).type == Type::kFloat32,
                 "a float32 map and float32 regions are needed");
             const Shape &x = args.in(0).shape, &rois = args.in(1).shape;
-            if (x.rank != 4 || rois.rank != 2 || rois.dim[1] != 6)
+            if (x.rank != 4 || x.dim[2] < 1 || x.dim[3] < 1 || rois.rank != 2 || rois.dim[1] != 6)
                 node.fail("map " + x.text() + " and regions " + rois.text() + " expected as NxCxHxW and Kx6");
             args.out().type = Type::kFloat32;
             args.out().shape = Shape{rois.dim[0], x.dim[1], rows, columns};
