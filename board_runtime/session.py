@@ -6,7 +6,6 @@ outputs = session.run({"images": pixels})          # uint8 [1, H, W, C], or floa
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import npuforge.board_runtime._native as _native
 import numpy as np
 
 from npuforge.compile.ir.errors import FormatError, UsageError, WriteError
+from npuforge.compile.ir.files import whole_file
 
 DEVICES: tuple[str, ...] = _native.DEVICES
 
@@ -124,15 +124,11 @@ class Session:
             for tid, text in ((1, self.name), (2, f"NPU ({self.device})"), (3, "CPU"))
         ]
         text = json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"})
-        temporary = Path(f"{os.fspath(file)}.part")
         try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(file)
+            with whole_file(Path(file)) as temporary:
+                temporary.write_text(text, encoding="utf-8")
         except OSError as error:
             raise WriteError(f"{os.fspath(file)}: cannot be written ({error.strerror})") from None
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
         return self._named(outputs)
 
     def prometheus(self) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from npuforge.compile.ir.errors import UsageError, WriteError
+from npuforge.compile.ir.files import whole_file
 from npuforge.compile.xir.listing import model_lines, model_object
 from npuforge.compile.xir.picture import svg
 from npuforge.compile.xir.reader import read_xmodel
@@ -54,6 +55,7 @@ def _draw(text: str, path: Path) -> None:
     if path.suffix != ".svg":
         raise UsageError(f"--graph: expected a file *.svg, found {path}")
     try:
-        path.write_text(text, encoding="utf-8")
+        with whole_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise WriteError(f"{path}: cannot be written ({error.strerror}); choose another --graph") from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npuforge.compile.ir.errors import WriteError
+from npuforge.compile.ir.files import whole_file
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.steps.partition import Row, explain
 from npuforge.compile.steps.remedies import remedy
@@ -194,6 +195,7 @@ def write_placement(graph: Graph, path: Path) -> None:
     text = svg(graph) + "\n" if path.suffix == ".svg" else html(graph)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        with whole_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise WriteError(f"{path}: cannot be written ({error.strerror}); choose another --graph") from error

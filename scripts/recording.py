@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.ir.files import whole_file
 from npuforge.compile.ir.image import prepare
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.reference import FloatReference
@@ -61,15 +62,11 @@ def save_recording(recording: Recording, path: Path) -> None:
             key = f"t{len(arrays)}"
             arrays[key], names[key] = value, [image, tensor]
     header = {k: v for k, v in asdict(recording).items() if k != "outputs"} | {"names": names, "format": 1}
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
+        with whole_file(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-        temporary.replace(path)
     except OSError as error:  # numpy's names no file
         raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_recording(path: Path, model_sha256: str, preprocess: Preprocess) -> Recording:

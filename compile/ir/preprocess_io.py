@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from npuforge.compile.ir.errors import InputError, UsageError, WriteError
+from npuforge.compile.ir.files import whole_file
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 
 PRESETS = Path(__file__).parent.parent / "presets"
@@ -119,7 +120,8 @@ def save_preprocess(record: Preprocess, path: str | Path) -> None:
     """Writes the record as YAML; `load_preprocess` gives it back."""
     text = yaml.safe_dump(record.to_json(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        with whole_file(Path(path)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 

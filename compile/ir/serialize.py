@@ -19,6 +19,7 @@ from npuforge.compile.ir import graph as graph_module
 from npuforge.compile.ir import preprocess as preprocess_module
 from npuforge.compile.ir import quantization as quantization_module
 from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.ir.files import whole_file
 
 _CLASSES: dict[str, type] = {
     name: item
@@ -74,15 +75,11 @@ def save(value: Any, path: Path) -> None:
     """Writes any tree of IR dataclasses, containers and arrays to `path` (temporary file, then rename)."""
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps(_pack(value, arrays))
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
+        with whole_file(path) as temporary, temporary.open("wb") as file:
             np.savez(file, __json__=np.frombuffer(text.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-        temporary.replace(path)
     except OSError as error:  # numpy's names no file
         raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load(path: Path) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import itertools
 import json
 import math
@@ -18,6 +17,7 @@ import numpy as np
 import yaml
 
 from npuforge.compile.ir.errors import WriteError
+from npuforge.compile.ir.files import whole_file
 from npuforge.scripts.draw import class_name, draw_detections
 from npuforge.scripts.report import svg
 from npuforge.scripts.report.data import DEVICE, FLOAT, INTEGER, ImageComparison, Layer, ReportData
@@ -38,16 +38,12 @@ def write_report(data: ReportData, html: str | Path, json_file: str | Path | Non
     page = render_html(data)
     text = json.dumps(to_json(data), indent=1, ensure_ascii=False)
     for path, content in ((html, page), (json_file, text)):
-        temporary = path.with_name(path.name + ".part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(content, encoding="utf-8")
-            temporary.replace(path)
+            with whole_file(path) as temporary:
+                temporary.write_text(content, encoding="utf-8")
         except OSError as error:
             raise WriteError(f"{path}: the report cannot be written: {error.strerror}") from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
 
 def to_json(data: ReportData) -> dict[str, Any]:
