@@ -100,6 +100,39 @@ inline TapCounts count_taps(uint32_t out, uint32_t stride, int32_t pad, uint32_t
     }
     return counts;
 }
+/// Counts the taps of a pool's windows, once the fields are legal; a window without any is refused.
+template <class I>
+inline void check_every_window_has_taps(Checker& c, const I& i, TapCounts& rows, TapCounts& columns) {
+    if (!c.ok()) return;
+    rows = count_taps(i.out_h, i.stride_h, i.pad_top, i.kernel_h, i.dilation_h, i.in_h);
+    columns = count_taps(i.out_w, i.stride_w, i.pad_left, i.kernel_w, i.dilation_w, i.in_w);
+    c.positive(rows.fewest, Id::pad_top);
+    c.positive(columns.fewest, Id::pad_left);
+}
+/// The values of a load that folds taps into the channel block.
+template <class I>
+inline void check_fold_values(Checker& c, const I& i) {
+    c.value(i.region <= 1u, Id::region);
+    c.positive(i.in_h, Id::in_h);
+    c.positive(i.in_w, Id::in_w);
+    c.value(i.channels >= 1u && i.channels <= 4u, Id::channels);
+    check_window(c, i);
+    c.value(i.dilation_h == 1u, Id::dilation_h);
+    c.value(i.dilation_w == 1u, Id::dilation_w);
+    check_output_values(c, i);
+    c.value((uint64_t)i.kernel_h * i.kernel_w * i.channels <= 16u * (uint64_t)i.blocks_out, Id::blocks_out);
+}
+/// The weights of a convolution, counted step by step, because the product of all fields does not fit 64 bits.
+/// \param element_bytes bytes of a weight
+template <class I>
+inline void check_weight_tiles(Checker& c, const I& i, const Limits& l, uint32_t element_bytes) {
+    const uint64_t taps = (uint64_t)i.kernel_h * i.kernel_w;
+    c.require(taps <= l.sram_bytes, Code::OUT_OF_BOUNDS, Id::weight_addr);
+    const uint64_t tiles = c.ok() ? taps * i.blocks_in : 0u;
+    c.require(tiles <= l.sram_bytes, Code::OUT_OF_BOUNDS, Id::weight_addr);
+    if (c.ok())
+        c.range(i.weight_addr, tiles * i.blocks_out * (element_bytes * LANES * LANES), l.sram_bytes, Id::weight_addr);
+}
 
 }  // namespace hls
 }  // namespace npuforge

@@ -35,15 +35,7 @@ inline void check_bf16_stage_memory(Checker& c, const I& i, const Limits& l) {
 
 inline Status check_load_fold_bf16(const isa::LoadFoldBf16& i, const Limits& l) {
     Checker c;
-    c.value(i.region <= 1u, Id::region);
-    c.positive(i.in_h, Id::in_h);
-    c.positive(i.in_w, Id::in_w);
-    c.value(i.channels >= 1u && i.channels <= 4u, Id::channels);
-    check_window(c, i);
-    c.value(i.dilation_h == 1u, Id::dilation_h);
-    c.value(i.dilation_w == 1u, Id::dilation_w);
-    check_output_values(c, i);
-    c.value((uint64_t)i.kernel_h * i.kernel_w * i.channels <= 16u * (uint64_t)i.blocks_out, Id::blocks_out);
+    check_fold_values(c, i);
     c.require((i.ddr_addr & 1u) == 0u, Code::MISALIGNED, Id::ddr_addr);
     c.require((i.ddr_row_stride & 1u) == 0u, Code::MISALIGNED, Id::ddr_row_stride);
     check_output_alignment(c, i, BF16_BYTES);
@@ -54,7 +46,6 @@ inline Status check_load_fold_bf16(const isa::LoadFoldBf16& i, const Limits& l) 
     return c.status;
 }
 
-/// Weight bytes are counted step by step, because the product of all fields does not fit 64 bits.
 inline Status check_conv_bf16(const isa::ConvBf16& i, const Limits& l) {
     Checker c;
     check_bf16_stage(c, i);
@@ -69,12 +60,7 @@ inline Status check_conv_bf16(const isa::ConvBf16& i, const Limits& l) {
     check_bf16_stage_memory(c, i, l);
     c.grid(i.in_addr, i.in_h, i.in_row_stride, i.in_w, i.in_pixel_stride, BF16_BYTES * 16u * (uint64_t)i.blocks_in,
            l.sram_bytes, Id::in_addr);
-    const uint64_t taps = (uint64_t)i.kernel_h * i.kernel_w;
-    c.require(taps <= l.sram_bytes, Code::OUT_OF_BOUNDS, Id::weight_addr);
-    const uint64_t tiles = c.ok() ? taps * i.blocks_in : 0u;
-    c.require(tiles <= l.sram_bytes, Code::OUT_OF_BOUNDS, Id::weight_addr);
-    if (c.ok())
-        c.range(i.weight_addr, tiles * i.blocks_out * (BF16_BYTES * LANES * LANES), l.sram_bytes, Id::weight_addr);
+    check_weight_tiles(c, i, l, BF16_BYTES);
     check_output_bounds(c, i, l, BF16_BYTES);
     return c.status;
 }
@@ -108,12 +94,7 @@ inline Status check_pool_bf16(const isa::PoolBf16& i, const Limits& l) {
     check_output_values(c, i);
     TapCounts rows;
     TapCounts columns;
-    if (c.ok()) {
-        rows = count_taps(i.out_h, i.stride_h, i.pad_top, i.kernel_h, i.dilation_h, i.in_h);
-        columns = count_taps(i.out_w, i.stride_w, i.pad_left, i.kernel_w, i.dilation_w, i.in_w);
-        c.positive(rows.fewest, Id::pad_top);
-        c.positive(columns.fewest, Id::pad_left);
-    }
+    check_every_window_has_taps(c, i, rows, columns);
     if (average) {
         c.value(i.single == 0u || (rows.fewest == rows.most && columns.fewest == columns.most), Id::single);
     } else {

@@ -55,15 +55,7 @@ inline Status check_transfer(const I& i, const Limits& l, bool is_store) {
 
 inline Status check_load_fold(const isa::LoadFold& i, const Limits& l) {
     Checker c;
-    c.value(i.region <= 1u, Id::region);
-    c.positive(i.in_h, Id::in_h);
-    c.positive(i.in_w, Id::in_w);
-    c.value(i.channels >= 1u && i.channels <= 4u, Id::channels);
-    check_window(c, i);
-    c.value(i.dilation_h == 1u, Id::dilation_h);
-    c.value(i.dilation_w == 1u, Id::dilation_w);
-    check_output_values(c, i);
-    c.value((uint64_t)i.kernel_h * i.kernel_w * i.channels <= 16u * (uint64_t)i.blocks_out, Id::blocks_out);
+    check_fold_values(c, i);
     check_output_alignment(c, i, 1u);
     if (i.channels < 4u) c.value((i.pad_bytes >> (8u * i.channels)) == 0u, Id::pad_bytes);
     const uint64_t ddr = i.region == (uint32_t)isa::Region::BIN ? l.bin_bytes : l.pool_bytes;
@@ -98,7 +90,6 @@ inline void check_residual_memory(Checker& c, const isa::Conv& i, const Limits& 
     c.range(i.sum_requant_addr, isa::RequantRecord::BYTES * block_bytes, l.sram_bytes, Id::sum_requant_addr);
 }
 
-/// Weight bytes are counted step by step, because the product of all fields does not fit 64 bits.
 inline Status check_conv(const isa::Conv& i, const Limits& l) {
     Checker c;
     check_stage(c, i, false);
@@ -116,11 +107,7 @@ inline Status check_conv(const isa::Conv& i, const Limits& l) {
     check_stage_memory(c, i, l);
     c.grid(i.in_addr, i.in_h, i.in_row_stride, i.in_w, i.in_pixel_stride, 16u * (uint64_t)i.blocks_in, l.sram_bytes,
            Id::in_addr);
-    const uint64_t taps = (uint64_t)i.kernel_h * i.kernel_w;
-    c.require(taps <= l.sram_bytes, Code::OUT_OF_BOUNDS, Id::weight_addr);
-    const uint64_t tiles = c.ok() ? taps * i.blocks_in : 0u;
-    c.require(tiles <= l.sram_bytes, Code::OUT_OF_BOUNDS, Id::weight_addr);
-    if (c.ok()) c.range(i.weight_addr, tiles * i.blocks_out * (LANES * LANES), l.sram_bytes, Id::weight_addr);
+    check_weight_tiles(c, i, l, 1u);
     c.range(i.bias_addr, 4u * (uint64_t)LANES * i.blocks_out, l.sram_bytes, Id::bias_addr);
     c.range(i.pad_addr, (uint64_t)LANES * i.blocks_in, l.sram_bytes, Id::pad_addr);
     check_residual_memory(c, i, l);
@@ -161,12 +148,7 @@ inline Status check_pool(const isa::Pool& i, const Limits& l) {
     check_output_values(c, i);
     TapCounts rows;
     TapCounts columns;
-    if (c.ok()) {
-        rows = count_taps(i.out_h, i.stride_h, i.pad_top, i.kernel_h, i.dilation_h, i.in_h);
-        columns = count_taps(i.out_w, i.stride_w, i.pad_left, i.kernel_w, i.dilation_w, i.in_w);
-        c.positive(rows.fewest, Id::pad_top);
-        c.positive(columns.fewest, Id::pad_left);
-    }
+    check_every_window_has_taps(c, i, rows, columns);
     if (average) {
         c.value(i.shift <= (uint32_t)MAX_SHIFT, Id::shift);
         c.value(i.single == 0u || (rows.fewest == rows.most && columns.fewest == columns.most), Id::single);
