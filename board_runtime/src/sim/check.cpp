@@ -155,24 +155,14 @@ EltwiseOp eltwise(const Checker& check, const isa::Eltwise& i) {
     op.blocks = static_cast<int>(i.blocks_out);
     op.operand_address = i.operand_addr;
     check.block("operand_addr", i.operand_addr, lanes * isa::OperandRecord::BYTES);
+    op.broadcast_b = i.broadcast_b != 0;
+    op.b = check.operand_b(i, 1, lanes);
     if (op.kind == isa::EltwiseKind::AFFINE) {
-        const char* when = "for affine";
-        check.zero("broadcast_b", i.broadcast_b, when);
-        check.zero("b_addr", i.b_addr, when);
-        check.zero("b_row_stride", i.b_row_stride, when);
-        check.zero("b_pixel_stride", i.b_pixel_stride, when);
         op.bias_address = i.bias_addr;
         check.block("bias_addr", i.bias_addr, 4 * lanes);
-        return op;
+    } else {
+        check.zero("bias_addr", i.bias_addr, "unless the function is affine");
     }
-    check.zero("bias_addr", i.bias_addr, "unless the function is affine");
-    op.broadcast_b = i.broadcast_b != 0;
-    op.b = {i.b_addr, i.b_row_stride, i.b_pixel_stride};
-    const View b = op.b.view(Space::kSram, i.out_h, i.out_w, op.broadcast_b ? 1 : lanes);
-    if (!op.broadcast_b) check.aligned("b_addr", i.b_addr);
-    check.aligned("b_row_stride", i.b_row_stride);
-    check.aligned("b_pixel_stride", i.b_pixel_stride);
-    check.inside("b_addr", b);
     return op;
 }
 

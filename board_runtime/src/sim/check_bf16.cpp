@@ -4,10 +4,6 @@
 namespace npuforge::sim {
 namespace {
 
-void multiple_of_two(const Checker& check, const char* field, std::uint32_t value) {
-    if (value % 2 != 0) check.fail(field, "expected a multiple of 2, found " + std::to_string(value));
-}
-
 template <class T>
 Bf16StageOp stage_bf16(const Checker& check, const T& i, std::uint64_t lanes) {
     check.in_range("stage", i.stage, 0, 1);
@@ -51,8 +47,8 @@ void input_sizes(Op& op, const T& i) {
 }  // namespace
 
 FoldOp fold_bf16(const Checker& check, const isa::LoadFoldBf16& i) {
-    multiple_of_two(check, "ddr_addr", i.ddr_addr);
-    multiple_of_two(check, "ddr_row_stride", i.ddr_row_stride);
+    check.multiple_of(2, "ddr_addr", i.ddr_addr);
+    check.multiple_of(2, "ddr_row_stride", i.ddr_row_stride);
     return fold_shape(check, i, 2);
 }
 
@@ -118,26 +114,14 @@ Bf16EltwiseOp eltwise_bf16(const Checker& check, const isa::EltwiseBf16& i) {
     op.stage = stage_bf16(check, i, lanes);
     sizes(op, i);
     op.blocks = static_cast<int>(i.blocks_out);
+    op.broadcast_b = i.broadcast_b != 0;
+    op.b = check.operand_b(i, 2, 2 * lanes);
     if (op.kind == isa::EltwiseKind::AFFINE) {
-        const char* when = "for affine";
-        check.zero("broadcast_b", i.broadcast_b, when);
-        check.zero("b_addr", i.b_addr, when);
-        check.zero("b_row_stride", i.b_row_stride, when);
-        check.zero("b_pixel_stride", i.b_pixel_stride, when);
         op.operand_address = i.operand_addr;
         check.block("operand_addr", i.operand_addr, 4 * lanes);
-        return op;
+    } else {
+        check.zero("operand_addr", i.operand_addr, "unless the function is affine");
     }
-    check.zero("operand_addr", i.operand_addr, "unless the function is affine");
-    op.broadcast_b = i.broadcast_b != 0;
-    op.b = {i.b_addr, i.b_row_stride, i.b_pixel_stride};
-    if (op.broadcast_b)
-        multiple_of_two(check, "b_addr", i.b_addr);
-    else
-        check.aligned("b_addr", i.b_addr);
-    check.aligned("b_row_stride", i.b_row_stride);
-    check.aligned("b_pixel_stride", i.b_pixel_stride);
-    check.inside("b_addr", op.b.view(Space::kSram, i.out_h, i.out_w, op.broadcast_b ? 2 : 2 * lanes));
     return op;
 }
 

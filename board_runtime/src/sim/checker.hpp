@@ -35,6 +35,10 @@ class Checker {
         if (value % kGranule != 0)
             refuse(index_, opcode_, field, "a multiple of " + std::to_string(kGranule), static_cast<long long>(value));
     }
+    void multiple_of(std::uint32_t unit, const char* field, std::uint32_t value) const {
+        if (value % unit != 0)
+            fail(field, "expected a multiple of " + std::to_string(unit) + ", found " + std::to_string(value));
+    }
     void inside(const char* field, const View& view) const {
         const char* names[] = {"on-chip memory", "the pool", "the .bin image"};
         const std::size_t size = limits_.of(view.space);
@@ -123,6 +127,29 @@ class Checker {
         if (i.out_h > 1 && i.out_row_stride < row)
             refuse(index_, opcode_, "out_row_stride", "at least " + std::to_string(row), i.out_row_stride);
         return m;
+    }
+
+    /// Operand b of an element-wise instruction: absent for an affine one; a broadcast pixel or lane need not be
+    /// aligned. \param element_bytes of a lane \param pixel_bytes of all lanes
+    template <class T>
+    Map operand_b(const T& i, std::uint32_t element_bytes, std::uint64_t pixel_bytes) const {
+        const Map b{i.b_addr, i.b_row_stride, i.b_pixel_stride};
+        if (static_cast<isa::EltwiseKind>(i.kind) == isa::EltwiseKind::AFFINE) {
+            const char* when = "for affine";
+            zero("broadcast_b", i.broadcast_b, when);
+            zero("b_addr", i.b_addr, when);
+            zero("b_row_stride", i.b_row_stride, when);
+            zero("b_pixel_stride", i.b_pixel_stride, when);
+            return b;
+        }
+        if (i.broadcast_b == 0)
+            aligned("b_addr", i.b_addr);
+        else
+            multiple_of(element_bytes, "b_addr", i.b_addr);
+        aligned("b_row_stride", i.b_row_stride);
+        aligned("b_pixel_stride", i.b_pixel_stride);
+        inside("b_addr", b.view(Space::kSram, i.out_h, i.out_w, i.broadcast_b != 0 ? element_bytes : pixel_bytes));
+        return b;
     }
 
     template <class T>
