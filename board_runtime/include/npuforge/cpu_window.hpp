@@ -141,6 +141,15 @@ void each_tap(const Windows& w, std::int64_t d, std::int64_t y, std::int64_t x, 
         }
 }
 
+/// The result of a global pool: one value per map.
+inline void global_pool_shape(const NodeInfo& node, const Args& args) {
+    node.check(args.has(0) && args.in(0).type == Type::kFloat32 && args.in(0).shape.rank >= 3,
+               "a float32 map is needed");
+    args.out().type = Type::kFloat32;
+    args.out().shape = args.in(0).shape;
+    for (int i = 2; i < args.in(0).shape.rank; ++i) args.out().shape.dim[i] = 1;
+}
+
 /// Calls f(d, y, x) for every window, in order.
 template <typename F>
 void each_window(const Windows& w, F f) {

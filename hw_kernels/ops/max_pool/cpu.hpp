@@ -65,13 +65,7 @@ inline void register_max_pool(Registry& registry) {
     });
     registry.add("GlobalMaxPool", [](const NodeInfo& node) {
         Kernel kernel;
-        kernel.shape = [=](const Args& args) {
-            node.check(args.has(0) && args.in(0).type == Type::kFloat32 && args.in(0).shape.rank >= 3,
-                       "a float32 map is needed");
-            args.out().type = Type::kFloat32;
-            args.out().shape = args.in(0).shape;
-            for (int i = 2; i < args.in(0).shape.rank; ++i) args.out().shape.dim[i] = 1;
-        };
+        kernel.shape = [=](const Args& args) { global_pool_shape(node, args); };
         kernel.run = [](const Args& args) {
             const Shape& x = args.in(0).shape;
             const std::int64_t map = x.count(2, x.rank), maps = x.count(0, 2);
