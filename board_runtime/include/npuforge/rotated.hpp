@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-namespace npuforge {
+#include "npuforge/polygon.hpp"
 
-struct Point {
-    double x, y;
-};
+namespace npuforge {
 
 /// Corners of a box in order around it, relative to (origin_x, origin_y).
 inline void box_corners(const float* box, double origin_x, double origin_y, Point corner[4]) {
@@ -37,22 +35,8 @@ inline double rotated_overlap(const float* a, const float* b) {
     box_corners(b, a[0], a[1], window);
     int count = 4;
     for (int e = 0; e < 4 && count > 0; ++e) {
-        const Point start = window[e], end = window[(e + 1) % 4];
-        const auto side = [&](const Point& p) {
-            return (end.x - start.x) * (p.y - start.y) - (end.y - start.y) * (p.x - start.x);
-        };
-        int kept = 0;
-        for (int i = 0; i < count && kept < 15; ++i) {
-            const Point &p = polygon[i], &q = polygon[(i + 1) % count];
-            const double sp = side(p), sq = side(q);
-            if (sp >= 0.0) clipped[kept++] = p;
-            if ((sp > 0.0 && sq < 0.0) || (sp < 0.0 && sq > 0.0)) {
-                const double t = sp / (sp - sq);
-                clipped[kept++] = {p.x + (q.x - p.x) * t, p.y + (q.y - p.y) * t};
-            }
-        }
-        std::copy_n(clipped, kept, polygon);
-        count = kept;
+        count = clip_by_edge(polygon, count, window[e], window[(e + 1) % 4], clipped, 16);
+        std::copy_n(clipped, count, polygon);
     }
     double twice = 0.0;
     for (int i = 1; i + 1 < count; ++i)

@@ -8,10 +8,6 @@
 namespace npuforge::heads {
 namespace {
 
-double cross(const Point& o, const Point& a, const Point& b) {
-    return (a.x - o.x) * (b.y - o.y) - (a.y - o.y) * (b.x - o.x);
-}
-
 double signed_area(const std::vector<Point>& polygon) {
     double twice = 0.0;
     for (std::size_t i = 0; i < polygon.size(); ++i) {
@@ -100,20 +96,11 @@ double polygon_area(const std::vector<Point>& polygon) { return std::abs(signed_
 std::vector<Point> clip_polygon(const std::vector<Point>& subject, const std::vector<Point>& window) {
     std::vector<Point> polygon = subject;
     for (std::size_t i = 0; i < window.size() && !polygon.empty(); ++i) {
-        const Point& a = window[i];
-        const Point& b = window[(i + 1) % window.size()];
-        std::vector<Point> kept;
-        for (std::size_t k = 0; k < polygon.size(); ++k) {
-            const Point& p = polygon[k];
-            const Point& q = polygon[(k + 1) % polygon.size()];
-            const double side_p = cross(a, b, p);
-            const double side_q = cross(a, b, q);
-            if (side_p >= 0.0) kept.push_back(p);
-            if ((side_p > 0.0 && side_q < 0.0) || (side_p < 0.0 && side_q > 0.0)) {
-                const double t = side_p / (side_p - side_q);
-                kept.push_back({p.x + t * (q.x - p.x), p.y + t * (q.y - p.y)});
-            }
-        }
+        const int count = static_cast<int>(polygon.size());
+        std::vector<Point> kept(2 * polygon.size() + 1);
+        const int number =
+            clip_by_edge(polygon.data(), count, window[i], window[(i + 1) % window.size()], kept.data(), 2 * count + 1);
+        kept.resize(static_cast<std::size_t>(number));
         polygon.swap(kept);
     }
     return polygon;

@@ -5,11 +5,9 @@
 #include <array>
 #include <vector>
 
-namespace npuforge::heads {
+#include "npuforge/polygon.hpp"
 
-struct Point {
-    double x, y;
-};
+namespace npuforge::heads {
 
 /// Centre, size and angle (radians, of the width's direction, clockwise in the image).
 struct Rectangle {
