@@ -6,19 +6,18 @@ The same rows as `npuforge inspect --json`; hovering a node shows its line.
 from __future__ import annotations
 
 from collections import defaultdict
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from npuforge.compile.ir.errors import WriteError
 from npuforge.compile.ir.files import whole_file
 from npuforge.compile.ir.graph import Graph
+from npuforge.compile.layered_picture import Layers, escape
 from npuforge.compile.steps.partition import Row, explain
 from npuforge.compile.steps.remedies import remedy
 
 COLOURS = {"NPU": "#cfe8d4", "CPU": "#f6d5b8"}
 EDGES = {"NPU": "#2f7d46", "CPU": "#b5651d"}
-BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 190, 30, 24, 20, 20
 STYLE = (
     "body{font:14px/1.45 system-ui,sans-serif;margin:24px;color:#1c2024;max-width:1200px}table{border-collapse:collapse;margin:12px 0}"
     "td,th{padding:3px 10px;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}td.n,th.n{text-align:right}"
@@ -37,25 +36,6 @@ def totals(rows: list[Row]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _places(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Column and row of every node: the row is the longest way from an input; columns keep a node below what it reads where that is free."""
-    rank: dict[str, int] = {}
-    column: dict[str, int] = {}
-    taken: dict[int, set[int]] = defaultdict(set)
-    producer = {t: n.name for n in graph.nodes for t in n.outputs}
-    for node in graph.nodes:
-        before = [producer[t] for t in node.inputs if t in producer]
-        rank[node.name] = max((rank[p] + 1 for p in before), default=0)
-        wanted = column[before[0]] if before else 0
-        used = taken[rank[node.name]]
-        free = next(
-            c for d in range(len(graph.nodes) + 1) for c in (wanted + d, wanted - d) if c >= 0 and c not in used
-        )
-        used.add(free)
-        column[node.name] = free
-    return {n.name: (column[n.name], rank[n.name]) for n in graph.nodes}
-
-
 def _tip(row: Row, advice: str) -> str:
     shape = "x".join(map(str, row.output_shape))
     lines = [
@@ -68,39 +48,23 @@ def _tip(row: Row, advice: str) -> str:
 
 def svg(graph: Graph) -> str:
     """The graph from top to bottom."""
-    places, rows = _places(graph), {r.node: r for r in explain(graph)}
-    width = 2 * MARGIN + (max((c for c, _ in places.values()), default=0) + 1) * (BOX_WIDTH + GAP_X)
-    height = 2 * MARGIN + (max((r for _, r in places.values()), default=0) + 1) * (BOX_HEIGHT + GAP_Y)
-
-    def corner(name: str) -> tuple[int, int]:
-        column, rank = places[name]
-        return MARGIN + column * (BOX_WIDTH + GAP_X), MARGIN + rank * (BOX_HEIGHT + GAP_Y)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'font-family="system-ui,sans-serif" font-size="11">',
-        f"<title>{escape(graph.name)}: green NPU, orange CPU</title>",
-    ]
+    rows = {r.node: r for r in explain(graph)}
     producer = {t: n for n in graph.nodes for t in n.outputs}
+    sheet = Layers(box_width=190, box_height=30, gap_x=24, gap_y=20, margin=20)
+    sheet.place((n.name, [producer[t].name for t in n.inputs if t in producer]) for n in graph.nodes)
+    parts = [sheet.head(), f"<title>{escape(graph.name)}: green NPU, orange CPU</title>"]
     for node in graph.nodes:
-        x2, y2 = corner(node.name)
         for tensor in dict.fromkeys(node.inputs):
-            source = producer.get(tensor)
-            if source is None:
-                continue
-            x1, y1 = corner(source.name)
-            start, end, middle = x1 + BOX_WIDTH / 2, x2 + BOX_WIDTH / 2, (y1 + BOX_HEIGHT + y2) / 2
-            crosses = source.device != node.device
-            style = 'stroke="#c0392b" stroke-width="1.6"' if crosses else 'stroke="#8a929c" stroke-width="1"'
-            path = f"M{start:g} {y1 + BOX_HEIGHT}C{start:g} {middle:g} {end:g} {middle:g} {end:g} {y2}"
-            parts.append(f'<path d="{path}" fill="none" {style}><title>{escape(tensor)}</title></path>')
+            if tensor in producer:
+                source = producer[tensor]
+                parts.append(sheet.line(source.name, node.name, source.device != node.device, tensor))
     for node in graph.nodes:
-        x, y = corner(node.name)
+        x, y = sheet.corner(node.name)
         row = rows[node.name]
         name = row.op if row.activation == "none" else f"{row.op}+{row.activation}"
         shape = "x".join(map(str, row.output_shape))
         parts.append(
-            f'<g><title>{escape(_tip(row, remedy(node, graph)))}</title><rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4" '
+            f'<g><title>{escape(_tip(row, remedy(node, graph)))}</title><rect x="{x}" y="{y}" width="{sheet.box_width}" height="{sheet.box_height}" rx="4" '
             f'fill="{COLOURS[row.device]}" stroke="{EDGES[row.device]}"/>'
             f'<text x="{x + 6}" y="{y + 12}" font-weight="600">{escape(name[:30])}</text>'
             f'<text x="{x + 6}" y="{y + 25}" fill="#555">{escape(shape)}, {row.macs / 1e6:.2f} MMAC</text></g>'
