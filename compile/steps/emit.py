@@ -12,7 +12,8 @@ import numpy as np
 
 from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Place, Storage, align
 from npuforge.hw_kernels.arch import BLOCK_BYTES
-from npuforge.hw_kernels.dsl.npu import Instr, Npu
+from npuforge.hw_kernels.dsl.instr import Instr
+from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work
 from npuforge.hw_kernels.dsl.tile import BIN, SRAM, Buffer, Image, LaneMap, Param, Ref, Tile, whole_map
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from npuforge.hw_kernels.dsl.npu import Instr
+from npuforge.hw_kernels.dsl.instr import Instr
 from npuforge.hw_kernels.dsl.tile import BIN, SRAM, Buffer, Footprint, Ref
 from npuforge.hw_kernels.isa.instructions import Engine
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.dsl.tile import SRAM, Dtype, Ref, Tile, Window
 
+Fields = dict[str, int | Ref]
+
 
 def require(condition: bool, message: str) -> None:
     """InstructionError unless the condition holds."""
@@ -26,7 +28,7 @@ def needed_rows(x: Tile, y: Tile, window: Window) -> tuple[Tile, int]:
     return x.band(low, high), window.pad_top + low - y.first_row * window.stride_h
 
 
-def input_fields(x: Tile) -> dict[str, int | Ref]:
+def input_fields(x: Tile) -> Fields:
     """INPUT and INPUT_SIZE fields of a tile in SRAM."""
     require(x.buffer.space == SRAM, f"input {x.buffer.name} is not in SRAM")
     return {
@@ -38,7 +40,7 @@ def input_fields(x: Tile) -> dict[str, int | Ref]:
     }
 
 
-def output_fields(y: Tile) -> dict[str, int | Ref]:
+def output_fields(y: Tile) -> Fields:
     """OUTPUT fields of a tile in SRAM."""
     require(y.buffer.space == SRAM, f"output {y.buffer.name} is not in SRAM")
     return {
@@ -50,7 +52,7 @@ def output_fields(y: Tile) -> dict[str, int | Ref]:
     }
 
 
-def window_fields(window: Window) -> dict[str, int | Ref]:
+def window_fields(window: Window) -> Fields:
     """WINDOW fields without pad_top, which depends on the rows."""
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_left")
     return {name: getattr(window, name) for name in names}
@@ -64,7 +66,7 @@ def lanes_are(what: str, dtype: Dtype, *tiles: Tile) -> None:
         )
 
 
-def second_operand(b: Tile, y: Tile, broadcast_lane: int | None) -> tuple[Tile, dict[str, int | Ref]]:
+def second_operand(b: Tile, y: Tile, broadcast_lane: int | None) -> tuple[Tile, Fields]:
     """The rows of operand b that the output band needs, and its fields; b may have one row, one column, one channel (`broadcast_lane`)."""
     row_stride = 0 if b.height == 1 and y.height != 1 else b.row_stride
     pixel_stride = 0 if b.cols == 1 and y.cols != 1 else b.pixel_stride
@@ -78,7 +80,7 @@ def second_operand(b: Tile, y: Tile, broadcast_lane: int | None) -> tuple[Tile, 
         f"npu.eltwise: b has {b.blocks} blocks, y has {y.blocks}",
     )
     b_ref = Ref(b.buffer, b.offset + b.dtype.bytes * (broadcast_lane or 0))
-    extra: dict[str, int | Ref] = {
+    extra: Fields = {
         "broadcast_b": int(broadcast_lane is not None),
         "b_addr": b_ref,
         "b_row_stride": row_stride,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from npuforge.compile.ir.bf16 import CURVE_SEGMENTS, Bf16Stage
 from npuforge.hw_kernels.arch import LANES
 from npuforge.hw_kernels.dsl.fields import (
+    Fields,
     input_fields,
     lanes_are,
     needed_rows,
@@ -17,12 +18,11 @@ from npuforge.hw_kernels.dsl.fields import (
     window_fields,
 )
 from npuforge.hw_kernels.dsl.instr import Instr
-from npuforge.hw_kernels.dsl.tile import POOL, Dtype, Footprint, Image, Param, Ref, Tile, Window
+from npuforge.hw_kernels.dsl.tile import POOL, Dtype, Footprint, Image, Param, Tile, Window
 from npuforge.hw_kernels.isa.codec import BF16_DTYPE, RESIZE_BF16_DTYPE
 from npuforge.hw_kernels.isa.instructions import EltwiseKind, PoolKind, Stage
 
 CURVE_BYTES = 3 * 4 * CURVE_SEGMENTS
-Fields = dict[str, int | Ref]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import EltwiseParams, NodeParams, OutputStage
 from npuforge.hw_kernels.arch import LANES, Arch
 from npuforge.hw_kernels.dsl.instr import Instr
-from npuforge.hw_kernels.dsl.npu import TABLE_BYTES, Npu, StageSpec
+from npuforge.hw_kernels.dsl.npu import Npu
+from npuforge.hw_kernels.dsl.npu_int8 import TABLE_BYTES, StageSpec
 from npuforge.hw_kernels.dsl.tile import POOL, SRAM, Buffer, Dtype, Image, LaneMap, Param, Tile, whole_map
 from npuforge.hw_kernels.isa.codec import OPERAND_DTYPE, REQUANT_DTYPE
 from npuforge.hw_kernels.timing import Cost, cost

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.compile.ir.quantization import OutputStage
-from npuforge.hw_kernels.dsl.npu import Npu, ResidualSpec, StageSpec
+from npuforge.hw_kernels.dsl.npu import Npu
+from npuforge.hw_kernels.dsl.npu_int8 import ResidualSpec, StageSpec
 from npuforge.hw_kernels.dsl.program import requant_records
 from npuforge.hw_kernels.dsl.tile import (
     BIN,

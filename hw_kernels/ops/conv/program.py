@@ -11,7 +11,8 @@ from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams
 from npuforge.hw_kernels.arch import LANES
-from npuforge.hw_kernels.dsl.npu import Npu, ResidualSpec, StageSpec
+from npuforge.hw_kernels.dsl.npu import Npu
+from npuforge.hw_kernels.dsl.npu_int8 import ResidualSpec, StageSpec
 from npuforge.hw_kernels.dsl.program import (
     Cut,
     LayerProgram,
