@@ -18,7 +18,7 @@ from npuforge.hw_kernels.dsl.fields import (
     window_fields,
 )
 from npuforge.hw_kernels.dsl.instr import Instr
-from npuforge.hw_kernels.dsl.tile import POOL, Dtype, Footprint, Image, Param, Tile, Window
+from npuforge.hw_kernels.dsl.tile import Dtype, Footprint, Param, Tile, Window
 from npuforge.hw_kernels.isa.codec import BF16_DTYPE, RESIZE_BF16_DTYPE
 from npuforge.hw_kernels.isa.instructions import EltwiseKind, PoolKind, Stage
 
@@ -55,30 +55,6 @@ class Bf16Instructions:
 
     def _emit(self, name: str, fields: Fields, reads: list[Footprint], writes: list[Footprint]) -> Instr:
         raise NotImplementedError
-
-    def _load_fold_bf16(self, image: Image, y: Tile, window: Window) -> None:
-        """Window taps of a tight bf16 image folded into lanes: lane = (ky, kx, channel); the border is 0."""
-        lanes = window.kernel_h * window.kernel_w * image.channels
-        lanes_are("npu.load_fold", Dtype.BF16, y)
-        require(image.buffer.space == POOL, f"npu.load_fold: image {image.buffer.name} is not in the pool")
-        require(1 <= image.channels <= 4, f"npu.load_fold: 1..4 image channels expected, found {image.channels}")
-        require(window.dilation_h == window.dilation_w == 1, "npu.load_fold: dilation must be 1")
-        require(lanes <= y.blocks * LANES, f"npu.load_fold: {lanes} folded lanes do not fit {y.blocks} blocks")
-        low = y.first_row * window.stride_h - window.pad_top
-        high = (y.end_row - 1) * window.stride_h - window.pad_top + window.kernel_h
-        fields: Fields = {
-            "region": 1,
-            "ddr_addr": image.ref,
-            "ddr_row_stride": image.row_stride,
-            "in_h": image.height,
-            "in_w": image.width,
-            "channels": image.channels,
-            "blocks_out": y.blocks,
-            **window_fields(window),
-            "pad_top": window.pad_top - y.first_row * window.stride_h,
-            **output_fields(y),
-        }
-        self._emit("LOAD_FOLD_BF16", fields, [image.rows_footprint(low, high)], [y.footprint])
 
     def conv_bf16(self, x: Tile, y: Tile, window: Window, weight: Param, stage: Bf16StageSpec) -> None:
         """Convolution of all of x's blocks to all of y's."""

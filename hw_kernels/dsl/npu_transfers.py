@@ -17,9 +17,6 @@ class Transfers:
     def _emit(self, name: str, fields: Fields, reads: list[Footprint], writes: list[Footprint]) -> Instr:
         raise NotImplementedError
 
-    def _load_fold_bf16(self, image: Image, y: Tile, window: Window) -> None:
-        raise NotImplementedError
-
     def load_bytes(self, source: Ref, target: Buffer, size: int, offset: int = 0) -> None:
         """`size` bytes (a multiple of 16) of the `.bin` or the pool to `target`."""
         require(
@@ -105,3 +102,27 @@ class Transfers:
             "pad_bytes": packed,
         }
         self._emit("LOAD_FOLD", fields, [image.rows_footprint(low, high)], [y.footprint])
+
+    def _load_fold_bf16(self, image: Image, y: Tile, window: Window) -> None:
+        """Window taps of a tight bf16 image folded into lanes: lane = (ky, kx, channel); the border is 0."""
+        lanes = window.kernel_h * window.kernel_w * image.channels
+        lanes_are("npu.load_fold", Dtype.BF16, y)
+        require(image.buffer.space == POOL, f"npu.load_fold: image {image.buffer.name} is not in the pool")
+        require(1 <= image.channels <= 4, f"npu.load_fold: 1..4 image channels expected, found {image.channels}")
+        require(window.dilation_h == window.dilation_w == 1, "npu.load_fold: dilation must be 1")
+        require(lanes <= y.blocks * LANES, f"npu.load_fold: {lanes} folded lanes do not fit {y.blocks} blocks")
+        low = y.first_row * window.stride_h - window.pad_top
+        high = (y.end_row - 1) * window.stride_h - window.pad_top + window.kernel_h
+        fields: Fields = {
+            "region": 1,
+            "ddr_addr": image.ref,
+            "ddr_row_stride": image.row_stride,
+            "in_h": image.height,
+            "in_w": image.width,
+            "channels": image.channels,
+            "blocks_out": y.blocks,
+            **window_fields(window),
+            "pad_top": window.pad_top - y.first_row * window.stride_h,
+            **output_fields(y),
+        }
+        self._emit("LOAD_FOLD_BF16", fields, [image.rows_footprint(low, high)], [y.footprint])
