@@ -31,9 +31,14 @@ class LaneExecutor:
         self.lanes: LaneResult = lanes_step.run(qgraph, arch)
         self._lowered = {part.index: part for part in self.lanes.partitions}
         self._nodes = {n.name: n for n in qgraph.graph.nodes}
+        # Layer id -> the tensor it writes. A copy that the compiler made has a name and bits of its own: moving lanes makes +0 of -0.
+        self.written = {layer.id: layer.output for part in self.lanes.partitions for layer in part.layers}
 
     def run_all(self, feeds: Arrays, wanted: Iterable[str] | None = None) -> tuple[Arrays, Arrays]:
-        """bf16 bits [1, H, W, C] of every tensor that an NPU node writes, and float tensors (`wanted`, or the graph's outputs)."""
+        """bf16 bits [1, H, W, C] of every tensor that an NPU node or a layer writes, and float tensors (`wanted`, or the graph's outputs).
+
+        Float feeds are N, C, H, W.
+        """
         graph = self.qgraph.graph
         bits: Arrays = {
             n: v if v.dtype == np.uint16 else quantise(v, self.qgraph.quant[n])
@@ -66,6 +71,7 @@ class LaneExecutor:
             self._write(memory, self.lanes.places[tensor], bits[tensor][0])
         for layer in part.layers:
             self._layer(layer, memory)
+            bits[layer.output] = self._read(memory, self.lanes.places[layer.output])[None]
         for name in self.qgraph.graph.partitions[part.index].nodes:
             node = self._nodes[name]
             place = self.lanes.places.get(node.outputs[0])

@@ -94,6 +94,11 @@ class IntegerColumn:
         )
         self._input = self.qgraph.graph.inputs[0]
 
+    @property
+    def written(self) -> Mapping[str, str]:
+        """Layer id -> tensor it writes, where that is not the one its trace record names: bf16 copies have bits of their own."""
+        return self.executor.written if isinstance(self.executor, LaneExecutor) else {}
+
     def feeds(self, image: Prepared) -> np.ndarray:
         """What the graph takes: raw pixels where the input is an image, else the float tensor as N, C, H, W."""
         quant = self.qgraph.quant.get(self._input)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,9 +129,9 @@ class _Known:
         return self._integers
 
 
-def _differences(result: Comparison, records: list[TraceRecord], integers: Arrays) -> None:
+def _differences(result: Comparison, records: list[TraceRecord], integers: Arrays, written: Mapping[str, str]) -> None:
     for record in records:
-        expected = integers.get(record.tensor)
+        expected = integers.get(written.get(record.id, record.tensor))
         if expected is None:
             continue  # a tensor the code generator made itself; its consumers are compared
         entry = result.differences.setdefault(record.name, Difference())
@@ -176,7 +176,7 @@ def compare(
         integers, integer_outputs = integer_column.integers_and_outputs(image)
         device_outputs, records = device_column.trace(image)
         outputs = {FLOAT: float_column(image), INTEGER: integer_outputs, DEVICE: device_outputs}
-        _differences(result, records, integers)
+        _differences(result, records, integers, integer_column.written)
         for name, value in outputs[FLOAT].items():
             result.outputs.add(name, value, device_outputs[name], name in indices)
             groups.add(name, value, device_outputs[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,23 +51,27 @@ class Ladder(Quantised):
         return Binary.of(generate(self.qgraph, self.arch, self.preprocess))
 
     def climb(self, binary: Binary, feeds: Arrays, devices: Devices) -> list[Difference]:
-        """Every device and number of threads against the numpy semantics, and against the first device on layers that the compiler made."""
-        bits, floats = LaneExecutor(self.qgraph, self.arch).run_all(feeds)
-        traced = {layer["tensor"] for layer in binary.meta["layers"]}
-        wanted = [t for t in self.npu_tensors if t in traced]
+        """Every device and number of threads against the numpy semantics, layers that the compiler made included, and against the first device."""
+        executor = LaneExecutor(self.qgraph, self.arch)
+        bits, floats = executor.run_all({name: self._channels_first(name, value) for name, value in feeds.items()})
+        wanted = [executor.written[layer["id"]] for layer in binary.meta["layers"]]
         found: list[Difference] = []
         first: list[TraceRecord] | None = None
         for device, threads in devices:
             what = f"{device} on {threads} threads"
             outputs, records = trace(binary, device, threads, feeds)
             first = first or records
-            found += compare(what, records, bits, wanted)
+            found += compare(what, [replace(r, tensor=executor.written[r.id]) for r in records], bits, wanted)
             found += compare_devices(first, records, f"{devices[0][0]} and {what}")
             for name, value in outputs.items():
                 made_here = name in bits  # else by the CPU partition, in float
                 if made_here and not np.array_equal(value, floats[name], equal_nan=True):
                     found.append(Difference(what, f"output {name}", int((value != floats[name]).sum())))
         return found
+
+    def _channels_first(self, name: str, value: np.ndarray) -> np.ndarray:
+        """A float feed as N, C, H, W, whatever the model's layout."""
+        return value.transpose(0, 3, 1, 2) if self.qgraph.graph.input_layout.get(name) == "NHWC" else value
 
     def compare_pools(self, binary: Binary, feeds: Arrays) -> list[Difference]:
         """The first NPU partition without tracing: one pool under every token policy and on every instruction set."""

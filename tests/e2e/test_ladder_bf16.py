@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from ladder import DATA
-from ladder_bf16 import ARCHS, Ladder, image_feed, network
+from ladder_bf16 import ARCHS, Ladder, image_feed, network, trace
 from ladder_layers import Case, hardware
 from layer_strategies import CASES
 from test_ladder_networks import NETWORKS, absent, images
 
+from npuforge.compile.ir.graph import Graph, Node, Partition, TensorInfo
 from npuforge.compile.ir.preprocess import Preprocess
-from npuforge.hw_kernels.arch import Arch, from_json
+from npuforge.compile.lane_executor import LaneExecutor
+from npuforge.hw_kernels.arch import Arch, from_json, load
 from npuforge.quant.bf16 import quantize_bf16
 
 COMMON: dict[str, Any] = {
@@ -74,6 +76,31 @@ def drawn(engine: str, examples: int, **options: Any) -> None:
         assert not found, f"{case}\n" + "\n".join(found)
 
     holds()
+
+
+def test_a_copy_into_other_lanes_makes_plus_zero_of_minus_zero() -> None:
+    """The copy is a convolution, whose sum starts at +0; all other values stay, NaN and infinities included, and the view it was made of keeps -0."""
+    nodes = [
+        Node("picked", "ChannelGather", ["input"], ["picked"], {"indices": [33, 7]}, device="NPU"),
+        Node("joined", "Concat", ["picked", "input"], ["joined"], {"axis": 1}, device="NPU"),
+    ]
+    tensors = {
+        name: TensorInfo(name, (1, channels, 1, 4)) for name, channels in (("input", 40), ("picked", 2), ("joined", 42))
+    }
+    partition = Partition("NPU", ["picked", "joined"], ["input"], ["joined"])
+    graph = Graph("copy", nodes, tensors, {}, ["input"], ["joined"], 13, partitions=[partition])
+    ladder = Ladder(quantize_bf16(graph), Preprocess(), load(ARCHS[0]))
+    given = np.ones((1, 40, 1, 4), np.float32)
+    given[0, 33], given[0, 7] = [-0.0, np.nan, np.inf, -2.0], [1e-40, -1e-40, -np.inf, 3.0]
+    binary = ladder.binary()
+    assert ladder.climb(binary, {"input": given}, DEVICES) == []
+    executor = LaneExecutor(ladder.qgraph, ladder.arch)
+    bits, _ = executor.run_all({"input": given})
+    records = trace(binary, "csim", 1, {"input": given})[1]
+    (copy,) = (r.data[0, 0].view(np.uint16).T for r in records if executor.written[r.id] == "picked#lanes0")
+    wanted = [[0x0000, 0x7FC0, 0x7F80, 0xC000], [0x0000, 0x0000, 0xFF80, 0x4040]]
+    np.testing.assert_array_equal(copy, wanted)
+    np.testing.assert_array_equal(bits["picked"][0, 0].T, [[0x8000, *wanted[0][1:]], [0x0000, 0x8000, *wanted[1][2:]]])
 
 
 def climb_network(name: str, arch: str, devices: tuple[tuple[str, int], ...]) -> None:
