@@ -3,7 +3,7 @@
 `pip install .` and `pip install -e .` both end with `_native*.so` in board_runtime/. In a checkout:
 `python setup.py build_ext --inplace`.
 Everything built on the way lies in .native-build/ (CMake in .native-build/cmake), never in build/, where `npuforge compile` writes.
-Environment: NPUFORGE_BUILD_DIR (default .native-build/cmake in place), CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default 2).
+Environment: CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default 2).
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ class CMakeBuild(build_ext):
         import pybind11
 
         destination = Path(self.get_ext_fullpath(ext.name)).resolve()
-        default = ROOT / BUILD / "cmake" if self.checkout else Path(self.build_temp).resolve() / "native"
-        folder = Path(os.environ.get("NPUFORGE_BUILD_DIR", default)).resolve()
+        folder = ROOT / BUILD / "cmake" if self.checkout else Path(self.build_temp).resolve() / "native"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:  # two builds in one folder would overwrite each other
             fcntl.flock(lock, fcntl.LOCK_EX)

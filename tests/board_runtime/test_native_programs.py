@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ pytest.importorskip("npuforge.board_runtime._native", reason="the native module 
 from tiny_model import TinyModel
 
 ROOT = Path(__file__).parents[2]
-BUILD = Path(os.environ.get("NPUFORGE_BUILD_DIR", ROOT / ".native-build" / "cmake"))
+BUILD = ROOT / ".native-build" / "cmake"
 
 
 @pytest.fixture(scope="module")

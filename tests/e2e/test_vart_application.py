@@ -40,7 +40,7 @@ from npuforge.quant.executor import IntegerExecutor
 from npuforge.quant.quantize import quantize
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("NPUFORGE_BUILD_DIR", ROOT / ".native-build" / "cmake"))
+BUILD = ROOT / ".native-build" / "cmake"
 APPLICATION = Path(__file__).with_name("vart_application.py")
 COUNT = 7
 OUTPUTS = ("first", "classes", "joined", "mean", "tail")
