@@ -30,7 +30,9 @@ _LOADED: dict[str, Any] = {}
 def build(library: Path) -> None:
     """Compiles the op library; UsageError with the compiler's words if that fails. Takes about two minutes."""
     headers = sorted((_ROOT / "hw_kernels" / "ops").glob("*/cpu.hpp"))
-    runtime = [_ROOT / "board_runtime" / "src" / f"{n}.cpp" for n in ("cpu_operators", "json", "json_value")]
+    runtime = [
+        _ROOT / "board_runtime" / "src" / f"{n}.cpp" for n in ("cpu_operators", "cpu_gemm", "json", "json_value")
+    ]
     with tempfile.TemporaryDirectory() as folder:
         unit = Path(folder) / "operators.cpp"
         lines = [f'#include "{h}"' for h in headers] + [

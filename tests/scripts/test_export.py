@@ -1,4 +1,4 @@
-"""`npuforge export --to tensorrt`."""
+"""`npuforge export --to onnxruntime|tensorrt`."""
 
 import json
 from pathlib import Path
@@ -27,6 +27,21 @@ def test_export(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (command.folder / "out" / "npuforge_kernels.cu").read_text().count("kernel_CustomGELU") == 2
 
 
+def test_export_to_onnxruntime(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(command.folder)
+    monkeypatch.setattr("npuforge.compile.onnxruntime.export.find_headers", lambda given: None)
+    result = command("export", "custom.onnx", "--to", "onnxruntime", "--shape", "x=1x7", "-o", "out")
+    assert result.code == 0, result
+    assert "operators: com.example::CustomGELU; library compiled: no" in result.out
+    assert "libnpuforge_ops.so was not built: ONNX Runtime's onnxruntime_c_api.h was not found" in result.err
+    assert '"CustomGELU"' in (command.folder / "out" / "npuforge_ops.cpp").read_text()
+
+
 def test_refused(command: CommandLine) -> None:
-    command.refused(2, ("--to openvino", "tensorrt"), "export", "net.onnx", "--to", "openvino", "-o", "out")
+    command.refused(
+        2, ("--to openvino", "onnxruntime, tensorrt"), "export", "net.onnx", "--to", "openvino", "-o", "out"
+    )
+    export = ("export", "net.onnx", "-o", "out", "--onnxruntime-include", ".", "--to")
+    command.refused(2, ("onnxruntime_c_api.h expected in it",), *export, "onnxruntime")
+    command.refused(2, ("--onnxruntime-include belongs to --to onnxruntime",), *export, "tensorrt")
     command.refused(1, ("missing.onnx",), "export", "missing.onnx", "--to", "tensorrt", "-o", "out")
