@@ -5,94 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "meta_fields.hpp"
+
 namespace npuforge {
-namespace {
 
-constexpr std::int64_t kMaxDim = 1 << 20;
-constexpr std::int64_t kMaxBytes = 0xFFFFFFFFll;
-
-[[noreturn]] void fail(const std::string& where, const std::string& message) {
-    throw FormatError("meta." + where + ": " + message);
-}
-
-std::int64_t count_of(const std::vector<std::int64_t>& shape) {
-    std::int64_t count = 1;
-    for (const std::int64_t dim : shape) count *= dim;
-    return count;
-}
-
-// `open`: a dimension may be -1 (boxes that survive in-graph NMS).
-std::vector<std::int64_t> parse_shape(const json::Value& value, const std::string& where, bool open) {
-    const auto shape = value.integers("meta." + where);
-    if (shape.size() > 8) fail(where, "at most 8 dimensions, found " + std::to_string(shape.size()));
-    std::int64_t count = 1;
-    for (const std::int64_t dim : shape) {
-        if (dim == -1 && open) continue;
-        if (dim < 0 || dim > kMaxBytes)
-            fail(where, "dimension expected 0.." + std::to_string(kMaxBytes) + ", found " + std::to_string(dim));
-        count *= dim;
-        if (count > kMaxBytes) fail(where, "more than " + std::to_string(kMaxBytes) + " elements");
-    }
-    return shape;
-}
-
-// Lanes: distinct, none negative; `lane_count` of 0 means up to the end of the last block used, but not past the pixel.
-std::size_t check_lanes(const std::vector<std::int32_t>& lanes, std::size_t lane_count, std::size_t pixel_stride,
-                        const std::string& where) {
-    std::int32_t highest = -1;
-    std::set<std::int32_t> seen;
-    for (const std::int32_t lane : lanes) {
-        if (lane < 0 || lane > kMaxDim)
-            fail(where, "lane expected 0.." + std::to_string(kMaxDim) + ", found " + std::to_string(lane));
-        if (!seen.insert(lane).second) fail(where, "lane " + std::to_string(lane) + " is used by two channels");
-        highest = std::max(highest, lane);
-    }
-    const auto needed = static_cast<std::size_t>(highest + 1);
-    if (lane_count == 0) {
-        lane_count = (needed + 15) / 16 * 16;
-        if (pixel_stride > 0) lane_count = std::max(needed, std::min(lane_count, pixel_stride));
-    }
-    if (lane_count < needed)
-        fail(where,
-             "lane_count " + std::to_string(lane_count) + " is below the highest lane " + std::to_string(highest));
-    return lane_count;
-}
-
-void check_region(std::size_t address, int h, int w, std::size_t row_stride, std::size_t pixel_stride,
-                  std::size_t lanes, std::size_t limit, const std::string& where, const char* what) {
-    if (h <= 0 || w <= 0) return;
-    const std::size_t end =
-        address + static_cast<std::size_t>(h - 1) * row_stride + static_cast<std::size_t>(w - 1) * pixel_stride + lanes;
-    if (end > limit)
-        fail(where, "ends at byte " + std::to_string(end) + ", the " + what + " has " + std::to_string(limit));
-}
-
-// Whether the lanes of a tensor or trace point are bf16; int8 where nothing is said.
-bool parse_bf16(const json::Value& object, const std::string& where) {
-    const json::Value* dtype = object.find("dtype");
-    if (dtype == nullptr) return false;
-    const std::string& text = dtype->as_string("meta." + where + ".dtype");
-    if (text != "int8" && text != "bf16") fail(where + ".dtype", "expected int8 or bf16, found " + text);
-    return text == "bf16";
-}
-
-std::vector<std::int32_t> parse_int32(const json::Value& value, const std::string& where) {
-    std::vector<std::int32_t> out;
-    for (const json::Value& item : value.as_array("meta." + where))
-        out.push_back(static_cast<std::int32_t>(item.as_integer("meta." + where, -0x80000000ll, 0x7fffffffll)));
-    return out;
-}
-
-std::size_t size_at(const json::Value& object, const char* key, const std::string& where) {
-    return static_cast<std::size_t>(
-        object.at(key, "meta." + where).as_integer("meta." + where + "." + key, 0, kMaxBytes));
-}
-
-int int_at(const json::Value& object, const char* key, const std::string& where) {
-    return static_cast<int>(object.at(key, "meta." + where).as_integer("meta." + where + "." + key, 0, kMaxDim));
-}
-
-}  // namespace
+using namespace meta_fields;
 
 std::vector<std::int64_t> TensorMeta::application_shape() const {
     if (!nhwc || shape.size() != 4) return shape;
@@ -290,90 +207,6 @@ void Program::parse_constants() {
             fail(where, "section " + constant.section + " expected " + std::to_string(expected) + " bytes, found " +
                             std::to_string(section.size));
         constants_.emplace(name, std::move(constant));
-    }
-}
-
-void Program::parse_trace(const json::Value& trace, const std::string& at, TracePoint& point) const {
-    using Space = TracePoint::Space;
-    const std::string& space = trace.at("space", "meta." + at).as_string("meta." + at + ".space");
-    if (space != "sram" && space != "pool" && space != "before_sum")
-        fail(at + ".space", "expected sram, pool or before_sum, found " + space);
-    point.space = space == "sram" ? Space::kSram : space == "pool" ? Space::kPool : Space::kBeforeSum;
-    point.h = int_at(trace, "h", at);
-    point.w = int_at(trace, "w", at);
-    point.lanes = parse_int32(trace.at("lanes", "meta." + at), at + ".lanes");
-    const auto piece_at = [&](const json::Value& value, const std::string& where) {
-        TracePiece piece;
-        piece.address = size_at(value, "address", where);
-        piece.row_stride = size_at(value, "row_stride", where);
-        piece.pixel_stride = size_at(value, "pixel_stride", where);
-        piece.after_instruction = size_at(value, "after_instruction", where);
-        if (piece.after_instruction >= instruction_count_)
-            fail(where + ".after_instruction", "expected below " + std::to_string(instruction_count_));
-        return piece;
-    };
-    point.lane_bytes = parse_bf16(trace, at) ? 2 : 1;
-    const auto check = [&](const TracePiece& piece, const std::string& where) {
-        const bool pool = point.space == Space::kPool;
-        check_region(piece.address, piece.rows, point.w, piece.row_stride, piece.pixel_stride,
-                     piece.lane_count * point.lane_bytes, pool ? pool_size_ : sram_bytes_, where,
-                     pool ? "pool" : "SRAM");
-    };
-    const std::size_t given = trace.find("lane_count") ? size_at(trace, "lane_count", at) : 0;
-    if (point.space != Space::kBeforeSum) {
-        TracePiece piece = piece_at(trace, at);
-        point.lane_count = check_lanes(point.lanes, given, piece.pixel_stride / point.lane_bytes, at + ".lanes");
-        piece.rows = point.h;
-        piece.lane_count = point.lane_count;
-        check(piece, at);
-        point.pieces.push_back(piece);
-        return;
-    }
-    point.lane_count = check_lanes(point.lanes, given, given, at + ".lanes");
-    std::size_t index = 0;
-    for (const json::Value& value : trace.at("pieces", "meta." + at).as_array("meta." + at + ".pieces")) {
-        const std::string where = at + ".pieces[" + std::to_string(index++) + "]";
-        TracePiece piece = piece_at(value, where);
-        const std::size_t first_row = size_at(value, "first_row", where), rows = size_at(value, "rows", where);
-        piece.first_lane = size_at(value, "first_lane", where);
-        piece.lane_count = size_at(value, "lane_count", where);
-        const auto height = static_cast<std::size_t>(point.h);
-        if (rows == 0 || rows > height || first_row > height - rows || piece.lane_count == 0 ||
-            piece.lane_count > point.lane_count || piece.first_lane > point.lane_count - piece.lane_count)
-            fail(where, "expected rows and lanes of the tensor");
-        piece.first_row = static_cast<int>(first_row);
-        piece.rows = static_cast<int>(rows);
-        check(piece, where);
-        point.pieces.push_back(piece);
-    }
-    if (point.pieces.empty()) fail(at + ".pieces", "expected at least one");
-}
-
-void Program::parse_layers() {
-    const json::Value* layers = meta_.find("layers");
-    if (!layers) return;
-    std::size_t index = 0;
-    for (const json::Value& value : layers->as_array("meta.layers")) {
-        const std::string where = "layers[" + std::to_string(index++) + "]";
-        LayerMeta layer;
-        layer.id = value.at("id", "meta." + where).as_string("meta." + where + ".id");
-        layer.name = value.at("name", "meta." + where).as_string("meta." + where + ".name");
-        layer.op = value.at("op", "meta." + where).as_string("meta." + where + ".op");
-        layer.tensor = value.at("tensor", "meta." + where).as_string("meta." + where + ".tensor");
-        if (const json::Value* sources = value.find("sources"))
-            layer.sources = sources->strings("meta." + where + ".sources");
-        if (const json::Value* macs = value.find("macs")) layer.macs = macs->as_integer("meta." + where + ".macs");
-        if (value.find("first_instruction")) layer.first_instruction = size_at(value, "first_instruction", where);
-        if (value.find("last_instruction")) layer.last_instruction = size_at(value, "last_instruction", where);
-        if (layer.first_instruction > instruction_count_ || layer.last_instruction > instruction_count_)
-            fail(where, "instructions outside the stream of " + std::to_string(instruction_count_));
-        if (const json::Value* trace = value.find("trace")) {
-            const std::string at = where + ".trace";
-            auto point = std::make_unique<TracePoint>();
-            parse_trace(*trace, at, *point);
-            layer.trace = std::move(point);
-        }
-        layers_.push_back(std::move(layer));
     }
 }
 
