@@ -94,7 +94,8 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option("--report", help="The HTML report; JSON of the same name beside it")
         ] = None,
         truth: Annotated[
-            Path | None, typer.Option("--truth", help="COCO JSON, or a folder of YOLO text or VOC XML")
+            Path | None,
+            typer.Option("--truth", help="COCO JSON, or a folder of YOLO text (oriented boxes too) or VOC XML"),
         ] = None,
         device: Annotated[str, typer.Option("--device", help="sim or csim")] = "sim",
         count: Count = 0,

@@ -54,7 +54,9 @@ def register(app: typer.Typer) -> None:
     def command(
         build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote")],
         images: Annotated[Path, typer.Option("--images", help="Folder of images")],
-        truth: Annotated[Path, typer.Option("--truth", help="COCO JSON, or a folder of YOLO text or VOC XML")],
+        truth: Annotated[
+            Path, typer.Option("--truth", help="COCO JSON, or a folder of YOLO text (oriented boxes too) or VOC XML")
+        ],
         columns: Annotated[
             str, typer.Option("--columns", help="Which of float,integer,device")
         ] = "float,integer,device",
@@ -77,6 +79,7 @@ def register(app: typer.Typer) -> None:
         if json:
             print_json({name: m.to_json() for name, m in metrics.items()})
             return
-        print(f"{len(dataset.images)} images, {opened.manifest['mode']}")
+        boxes = ", oriented boxes" if dataset.oriented else ""
+        print(f"{len(dataset.images)} images, {opened.manifest['mode']}{boxes}")
         for name, m in metrics.items():
             print(f"{name:<8} mAP50-95 {100 * m.map:6.2f}   mAP50 {100 * m.map50:6.2f}")

@@ -198,6 +198,7 @@ def compare(
     if truth is not None:
         result.data.accuracy = {c: _accuracy(mean_average_precision(truth, found)) for c, found in scored.items()}
         result.data.accuracy_images = len(images)
+        result.data.oriented_truth = truth.oriented
     result.data.index_outputs = {n: (d.differing, d.compared) for n, d in result.outputs.indices.items()}
     result.data.gates = _gates(limits or Limits(), result)
     return result
@@ -221,7 +222,8 @@ def _detect(
         boxes = None
         if truth is not None:
             entry = truth.images[number - 1]
-            boxes = np.column_stack([entry.boxes, entry.labels]) if len(entry.boxes) else np.zeros((0, 5))
+            corners = np.zeros((len(entry.boxes), 0)) if entry.corners is None else entry.corners.reshape(-1, 8)
+            boxes = np.column_stack([entry.boxes, entry.labels, corners])
         data.images.append(ImageComparison(image.path.name, image.picture, found, boxes))
 
 

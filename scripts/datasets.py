@@ -1,4 +1,4 @@
-"""Ground truth in one common form: COCO JSON, YOLO text and Pascal VOC XML become a `Dataset`. Errors name the file and the line."""
+"""Ground truth in one common form: COCO JSON, YOLO text (oriented boxes too) and Pascal VOC XML become a `Dataset`. Errors name the file and line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from npuforge.compile.ir.errors import InputError, NpuforgeError
 from npuforge.compile.ir.image import list_images, load_image
 from npuforge.scripts.voc_xml import read_voc
+from npuforge.scripts.yolo_text import YoloObject, read_yolo_text
 
 
 class DatasetError(NpuforgeError):
@@ -23,7 +24,7 @@ class DatasetError(NpuforgeError):
 class ImageTruth:
     """One image and its true boxes: x1, y1, x2, y2 in image pixels. `ignore`: crowds (COCO) and difficult objects (VOC) count neither way.
 
-    `keypoints` ([N, K, 3]: x, y, visibility) where the truth has them.
+    `keypoints` ([N, K, 3]: x, y, visibility) where the truth has them. `corners` of oriented boxes, around the box; `boxes` enclose them.
     """
 
     path: Path
@@ -34,6 +35,7 @@ class ImageTruth:
     areas: np.ndarray  # float64 [N]
     ignore: np.ndarray  # bool [N]
     keypoints: np.ndarray | None = None
+    corners: np.ndarray | None = None  # float64 [N, 4, 2]
 
 
 @dataclass
@@ -43,6 +45,11 @@ class Dataset:
     format: str
     class_names: list[str]
     images: list[ImageTruth] = field(default_factory=list)
+
+    @property
+    def oriented(self) -> bool:
+        """The boxes are oriented."""
+        return any(image.corners is not None for image in self.images)
 
     def take(self, first: int, last: int | None = None) -> Dataset:
         """The images first..last (exclusive) by name."""
@@ -73,6 +80,8 @@ class Dataset:
 
 def load_dataset(images: str | Path, truth: str | Path, class_names: Sequence[str] = ()) -> Dataset:
     """Truth for the images of a folder: a COCO `.json` file, or a folder of YOLO `.txt` or of VOC `.xml` files with the images' names.
+
+    YOLO lines of nine values (`class x1 y1 … x4 y4`, YOLO-OBB) are oriented boxes.
 
     `class_names` is the model's list: VOC classes are numbered by it, COCO categories are matched to it by name.
     """
@@ -207,48 +216,35 @@ def _member(entry: Any, key: str, kind: type, where: str) -> Any:
 
 # --- YOLO text ---------------------------------------------------------------------------------------------------------------------------
 def _load_yolo(paths: list[Path], folder: Path) -> Dataset:
-    """`class cx cy w h`, relative to the image. An image without a text file has no objects, as the format's own tools have it."""
-    dataset = Dataset("YOLO text", [])
-    matched = False
-    for path in paths:
-        width, height = _image_size(path)
-        text = folder / f"{path.stem}.txt"
-        matched = matched or text.is_file()
-        rows = _read_yolo_text(text, width, height) if text.is_file() else []
-        dataset.images.append(_truth(path, width, height, rows))
-    if not matched:
+    """Upright or oriented boxes (`yolo_text.py`). An image without a text file has no objects, as the format's own tools have it."""
+    labels = {path: folder / f"{path.stem}.txt" for path in paths}
+    if not any(text.is_file() for text in labels.values()):
         raise DatasetError(
             f"{folder}: holds no label file for any of the {len(paths)} images, expected for example {paths[0].stem}.txt"
         )
-    return dataset
-
-
-def _read_yolo_text(text: Path, width: int, height: int) -> list[tuple[float, ...]]:
-    try:
-        lines = text.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{text}: cannot be read: {error}") from error
-    rows: list[tuple[float, ...]] = []
-    for number, line in enumerate(lines, start=1):
-        parts = line.split()
-        if not parts:
-            continue
-        if len(parts) != 5:
-            what = "; nine values are a rotated box, which this reader does not take" if len(parts) == 9 else ""
-            raise DatasetError(f"{text}:{number}: expected `class cx cy w h`, found {len(parts)} values{what}")
+    parsed: list[tuple[Path, tuple[int, int], list[YoloObject]]] = []
+    upright = oriented = ""  # the first line of each sort
+    for path, text in labels.items():
+        size = _image_size(path)
         try:
-            label, (cx, cy, w, h) = int(parts[0]), (float(p) for p in parts[1:])
+            objects = read_yolo_text(text, *size) if text.is_file() else []
         except ValueError as error:
-            raise DatasetError(
-                f"{text}:{number}: expected an integer class and four numbers, found `{line.strip()}`"
-            ) from error
-        if label < 0 or not all(-0.5 <= v <= 1.5 for v in (cx, cy)) or not all(0 <= v <= 1.5 for v in (w, h)):
-            raise DatasetError(
-                f"{text}:{number}: values must be relative to the image (0..1) and the class at least 0, found `{line.strip()}`"
-            )
-        x1, y1, x2, y2 = (cx - w / 2) * width, (cy - h / 2) * height, (cx + w / 2) * width, (cy + h / 2) * height
-        rows.append((x1, y1, x2, y2, label, (x2 - x1) * (y2 - y1), False))
-    return rows
+            raise DatasetError(str(error)) from error
+        for found in objects:
+            upright = upright or ("" if found.oriented else f"{text}:{found.line}")
+            oriented = oriented or (f"{text}:{found.line}" if found.oriented else "")
+        parsed.append((path, size, objects))
+    if upright and oriented:
+        raise DatasetError(
+            f"{upright}: an upright box of five values, but {oriented} is an oriented one of nine; expected one sort throughout"
+        )
+    dataset = Dataset("YOLO oriented text" if oriented else "YOLO text", [])
+    for path, (width, height), objects in parsed:
+        corners = np.array([o.corners for o in objects]).reshape(-1, 4, 2)
+        boxes = np.concatenate([corners.min(1), corners.max(1)], 1) if objects else np.zeros((0, 4))
+        entry = _truth(path, width, height, [(*b, o.label, o.area, False) for b, o in zip(boxes, objects, strict=True)])
+        dataset.images.append(replace(entry, corners=corners if oriented else None))
+    return dataset
 
 
 # --- Pascal VOC XML ----------------------------------------------------------------------------------------------------------------------

@@ -37,17 +37,18 @@ def draw_detections(
     scores: bool = True,
     oriented: bool = False,
 ) -> np.ndarray:
-    """A copy of the BGR image with rows [x1, y1, x2, y2, score, class, keypoints ...] on it, the best on top; `truth` boxes in thin white.
+    """A copy of the BGR image with rows [x1, y1, x2, y2, score, class, keypoints ...] on it, the best on top; `truth` in thin white.
 
-    `oriented`: the four keypoints are the box's corners.
+    `oriented`: the four keypoints are the box's corners. `truth`: rows [x1, y1, x2, y2, class], of oriented boxes with the four corners behind.
     """
     canvas = np.ascontiguousarray(image).copy()
     scale = max(canvas.shape[:2]) / 640
     line = max(1, round(2 * scale))
     for box in np.zeros((0, 4)) if truth is None else truth:
-        x1, y1, x2, y2 = (round(float(v)) for v in box[:4])
-        cv2.rectangle(canvas, (x1, y1), (x2, y2), (0, 0, 0), line + 2)
-        cv2.rectangle(canvas, (x1, y1), (x2, y2), (255, 255, 255), max(1, line // 2))
+        corners = box[5:13] if len(box) == 13 else box[[0, 1, 2, 1, 2, 3, 0, 3]]
+        around = np.round(corners.reshape(4, 2)).astype(np.int32)
+        cv2.polylines(canvas, [around], True, (0, 0, 0), line + 2)
+        cv2.polylines(canvas, [around], True, (255, 255, 255), max(1, line // 2))
     for row in sorted(detections, key=lambda r: float(r[4])):
         _draw_one(canvas, row, class_names, line, scale, scores, oriented)
     return canvas

@@ -17,84 +17,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from npuforge.scripts.demo_model import (
-    ANCHORS_PER_SCALE,
-    EPSILON,
-    HEADS,
-    IMAGE_SIZE,
-    LAYERS,
-    SLOPE,
-    STRIDES,
-    build_onnx,
-)
+from npuforge.scripts.demo_model import ANCHORS_PER_SCALE, HEADS, IMAGE_SIZE, LAYERS, STRIDES, build_onnx
+from npuforge.scripts.layer_modules import Network, change_colours, fit, to_input, weights_of, write_whole
 from npuforge.scripts.scenes import CLASS_NAMES, Annotation, generate
 
 CLASSES = len(CLASS_NAMES)
 MAX_BOXES = 8
 
 
-class Block(nn.Module):
-    """Convolution (or transposed convolution), batch normalisation, LeakyReLU."""
-
-    def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int, up: bool) -> None:
-        super().__init__()
-        if up:
-            self.conv: nn.Module = nn.ConvTranspose2d(channels_in, channels_out, kernel, stride, bias=False)
-        else:
-            self.conv = nn.Conv2d(channels_in, channels_out, kernel, stride, kernel // 2, bias=False)
-        self.bn = nn.BatchNorm2d(channels_out, eps=EPSILON)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.leaky_relu(self.bn(self.conv(x)), SLOPE)
-
-
-class Network(nn.Module):
-    """The layer table as modules; returns the raw head maps, finest first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleDict()
-        for layer in LAYERS:
-            if layer.kind in ("conv", "up"):
-                shape = (layer.channels_in, layer.channels_out, layer.kernel, layer.stride)
-                self.layers[layer.name] = Block(*shape, up=layer.kind == "up")
-            elif layer.kind == "head":
-                head = nn.Conv2d(layer.channels_in, layer.channels_out, 1)
-                nn.init.normal_(head.weight, std=0.01)
-                bias = head.bias.data.view(ANCHORS_PER_SCALE, 5 + CLASSES)
-                bias.zero_()
-                bias[:, 4] = -5.0  # few cells hold a part
-                bias[:, 5:] = -1.5
-                self.layers[layer.name] = head
-
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        values = {"image": x}
-        for layer in LAYERS:
-            inputs = [values[name] for name in layer.inputs]
-            if layer.kind == "add":
-                values[layer.name] = inputs[0] + inputs[1]
-            elif layer.kind == "concat":
-                values[layer.name] = torch.cat(inputs, 1)
-            else:
-                values[layer.name] = self.layers[layer.name](inputs[0])
-        return [values[name] for name in HEADS]
-
-
-def weights_of(network: nn.Module) -> dict[str, np.ndarray]:
-    """The state under the names `build_onnx` expects."""
-    names = {
-        "conv.weight": "weight",
-        "bn.weight": "gamma",
-        "bn.bias": "beta",
-        "bn.running_mean": "mean",
-        "bn.running_var": "variance",
-    }
-    result = {}
-    for key, value in network.state_dict().items():
-        _, layer, rest = key.split(".", 2)
-        if rest != "bn.num_batches_tracked":
-            result[f"{layer}.{names.get(rest, rest)}"] = value.detach().numpy()
-    return result
+def make_network() -> Network:
+    """Untrained: few cells hold a part."""
+    bias = np.zeros((ANCHORS_PER_SCALE, 5 + CLASSES))
+    bias[:, 4], bias[:, 5:] = -5.0, -1.5
+    return Network(LAYERS, HEADS, "LeakyRelu", {name: bias.ravel() for name in HEADS})
 
 
 def cluster_anchors(annotations: list[list[Annotation]], rng: np.random.Generator) -> np.ndarray:
@@ -135,10 +70,7 @@ def augment(images: np.ndarray, boxes: np.ndarray, rng: np.random.Generator) -> 
                 np.stack([box[:, 1], IMAGE_SIZE - box[:, 2], box[:, 3], IMAGE_SIZE - box[:, 0]], 1),
             )
         turned[i], moved[i] = image, box
-    x = torch.from_numpy(turned).permute(0, 3, 1, 2).to(torch.float32) / 255
-    gain = torch.from_numpy(rng.uniform(0.8, 1.2, (len(images), 3, 1, 1)).astype(np.float32) ** 0.5)
-    gain = gain * float(rng.uniform(0.85, 1.15))
-    return (x * gain).clamp_(0, 1).contiguous(memory_format=torch.channels_last), moved
+    return change_colours(to_input(turned), rng), moved
 
 
 def assign(boxes: np.ndarray, counts: np.ndarray, anchors: np.ndarray) -> list[np.ndarray]:
@@ -237,9 +169,9 @@ def average_precision(
     total = np.zeros(CLASSES)
     network.eval()
     for begin in range(0, len(images), 32):
-        x = torch.from_numpy(images[begin : begin + 32]).permute(0, 3, 1, 2).to(torch.float32) / 255
+        x = to_input(images[begin : begin + 32])
         with torch.no_grad():
-            boxes, logits = decode(network(x.contiguous(memory_format=torch.channels_last)), anchors)
+            boxes, logits = decode(network(x), anchors)
         best, label = logits[..., 1:].sigmoid().max(-1)
         scores = best * logits[..., 0].sigmoid()
         for i in range(len(x)):
@@ -265,13 +197,6 @@ def average_precision(
         envelope = np.maximum.accumulate(precision[::-1])[::-1]
         results.append(float((np.diff(np.concatenate([[0.0], recall])) * envelope).sum()))
     return float(np.mean(results))
-
-
-def export(network: nn.Module, anchors: np.ndarray, out: Path) -> None:
-    """Writes the ONNX file, whole or not at all."""
-    partial = out.with_suffix(".partial")
-    partial.write_bytes(build_onnx(weights_of(network), anchors.tolist()).SerializeToString())
-    partial.replace(out)
 
 
 def main() -> None:
@@ -301,39 +226,20 @@ def main() -> None:
         flush=True,
     )
 
-    network = Network().to(memory_format=torch.channels_last)
+    network = make_network().to(memory_format=torch.channels_last)
     print(f"{sum(p.numel() for p in network.parameters())} parameters", flush=True)
-    decays = [p for p in network.parameters() if p.ndim > 1]
-    plain = [p for p in network.parameters() if p.ndim <= 1]
-    optimiser = torch.optim.AdamW(
-        [{"params": decays, "weight_decay": 0.02}, {"params": plain, "weight_decay": 0.0}], lr=options.rate
-    )
-    steps = len(images) // options.batch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, options.rate, epochs=options.epochs, steps_per_epoch=steps, pct_start=0.15
-    )
-    average = torch.optim.swa_utils.AveragedModel(
-        network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.995), use_buffers=True
-    )
-    for epoch in range(options.epochs):
-        network.train()
-        order, losses = rng.permutation(len(images)), []
-        for step in range(steps):
-            chosen = order[step * options.batch : (step + 1) * options.batch]
-            x, turned = augment(images[chosen], boxes[chosen], rng)
-            loss = yolo_loss(network(x), turned, labels[chosen], counts[chosen], anchors)
-            optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), 10.0)
-            optimiser.step()
-            schedule.step()
-            average.update_parameters(network)
-            losses.append(float(loss.detach()))
-        line = f"epoch {epoch + 1}/{options.epochs} loss {np.mean(losses):.3f} {time.monotonic() - begun:.0f} s"
-        if epoch % 3 == 2 or epoch == options.epochs - 1:
-            export(average.module, anchors, options.out)
-            line += f" mAP50 on unseen scenes {average_precision(average.module, unseen, unseen_truth, anchors):.4f}"
-        print(line, flush=True)
+
+    def loss_of(chosen: np.ndarray) -> torch.Tensor:
+        x, turned = augment(images[chosen], boxes[chosen], rng)
+        return yolo_loss(network(x), turned, labels[chosen], counts[chosen], anchors)
+
+    def after_epoch(average: nn.Module, epoch: int) -> str:
+        if epoch % 3 and epoch != options.epochs:
+            return ""
+        write_whole(build_onnx(weights_of(average), anchors.tolist()), options.out)
+        return f"mAP50 on unseen scenes {average_precision(average, unseen, unseen_truth, anchors):.4f}"
+
+    fit(network, len(images), loss_of, after_epoch, rng, epochs=options.epochs, batch=options.batch, rate=options.rate)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ class MemoryPlan:
 
 @dataclass
 class ImageComparison:
-    """One image and its detections per column: rows [x1, y1, x2, y2, score, class, ...] in image pixels. `truth`: rows x1, y1, x2, y2, class."""
+    """One image and its detections per column: rows [x1, y1, x2, y2, score, class, ...] in image pixels. `truth`: rows x1, y1, x2, y2, class (oriented: four corners)."""
 
     name: str
     image: np.ndarray  # BGR
@@ -196,6 +196,7 @@ class ReportData:
     calibration: str = ""  # "min-max, 64 images"
     class_names: list[str] = field(default_factory=list)
     oriented: bool = False  # the keypoints of a detection are its box's corners
+    oriented_truth: bool = False  # mAP compares oriented boxes
     layers: list[Layer] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
     performance: Performance | None = None

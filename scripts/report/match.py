@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from npuforge.hw_kernels.rotated import polygon_overlap
+
 
 @dataclass
 class Pair:
@@ -45,12 +47,21 @@ def iou_matrix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.divide(both, union, out=np.zeros_like(both), where=union > 0)
 
 
-def match(reference: np.ndarray, other: np.ndarray, min_iou: float = 0.5) -> Matching:
-    """Greedy, closest pairs first, within a class; pairs need an IoU of at least `min_iou`."""
+def oriented_iou_matrix(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[len(a), len(b)] of the corners' (values 6 to 13 of a row) intersection over union."""
+    return np.array([[polygon_overlap(p, q) for q in _corners(b)] for p in _corners(a)]).reshape(len(a), len(b))
+
+
+def _corners(rows: np.ndarray) -> np.ndarray:
+    return rows[:, 6:14].astype(np.float64).reshape(-1, 4, 2)
+
+
+def match(reference: np.ndarray, other: np.ndarray, min_iou: float = 0.5, oriented: bool = False) -> Matching:
+    """Greedy, closest pairs first, within a class; pairs need an IoU (`oriented`: of the corners) of at least `min_iou`."""
     result = Matching()
     free_reference, free_other = set(range(len(reference))), set(range(len(other)))
     if len(reference) and len(other):
-        iou = iou_matrix(reference, other)
+        iou = (oriented_iou_matrix if oriented else iou_matrix)(reference, other)
         iou[reference[:, 5][:, None] != other[:, 5][None, :]] = 0.0
         for index in np.argsort(-iou, axis=None, kind="stable"):
             r, o = (int(v) for v in np.unravel_index(index, iou.shape))

@@ -51,7 +51,7 @@ def to_json(data: ReportData) -> dict[str, Any]:
     plain: dict[str, Any] = {k: v for k, v in vars(data).items() if k != "images"}
     result: dict[str, Any] = _clean(json.loads(json.dumps(plain, default=_plain)))
     result["format"] = 1
-    result["images"] = [_image_json(image) for image in data.images]
+    result["images"] = [_image_json(image, data.oriented) for image in data.images]
     if data.performance is not None:
         result["performance"] |= {
             "utilisation": data.performance.utilisation,
@@ -198,7 +198,7 @@ def _tables(image: ImageComparison, data: ReportData) -> list[dict[str, Any]]:
         if a not in image.detections or b not in image.detections:
             continue
         left, right = image.detections[a], image.detections[b]
-        matching = match(left, right)
+        matching = match(left, right, oriented=data.oriented)
         rows = [
             {
                 "name": _label(left[p.reference], data),
@@ -235,10 +235,10 @@ def _data_uri(image: np.ndarray) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode("ascii")
 
 
-def _image_json(image: ImageComparison) -> dict[str, Any]:
+def _image_json(image: ImageComparison, oriented: bool) -> dict[str, Any]:
     columns = [c for c, _ in COLUMNS if c in image.detections]
     matches = {
-        f"{a}_to_{b}": _matching_json(match(image.detections[a], image.detections[b]))
+        f"{a}_to_{b}": _matching_json(match(image.detections[a], image.detections[b], oriented=oriented))
         for a, b in itertools.pairwise(columns)
     }
     return {

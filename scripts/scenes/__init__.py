@@ -1,4 +1,4 @@
-"""Synthetic scenes of machine parts with exact boxes: `generate`, `write_folder`, `CLASS_NAMES`. numpy and OpenCV only."""
+"""Synthetic scenes of machine parts with exact boxes, upright and oriented: `generate`, `write_folder`, `CLASS_NAMES`. numpy and OpenCV only."""
 
 if not __name__.startswith("npuforge."):
     raise ImportError(f"import this package as npuforge.scripts.scenes, not as {__name__}")

@@ -14,7 +14,7 @@ def main() -> int:
     """Writes the folder, prints the path of its annotations."""
     parser = argparse.ArgumentParser(
         prog="python -m npuforge.scripts.scenes",
-        description="Write synthetic scenes of machine parts (images/*.png) and their annotations (annotations.json, COCO).",
+        description="Write synthetic scenes of machine parts (images/*.png), their boxes (annotations.json, COCO) and oriented boxes (labels/*.txt, YOLO-OBB).",
     )
     parser.add_argument("--output", type=Path, required=True, help="folder to write")
     parser.add_argument("--seed", type=int, default=7, help="scene i depends on the seed and i only")

@@ -1,4 +1,4 @@
-"""A folder of scenes: `images/0000.png` … and `annotations.json` in COCO form. Command line: `python -m npuforge.scripts.scenes --help`."""
+"""A folder of scenes: `images/0000.png` …, `annotations.json` in COCO form and `labels/0000.txt` … with oriented boxes. Command line: `python -m npuforge.scripts.scenes --help`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from npuforge.compile.ir.errors import UsageError
+from npuforge.scripts.scenes.oriented import corners, oriented_box
 from npuforge.scripts.scenes.parts import CLASS_NAMES
 from npuforge.scripts.scenes.scene import Annotation, generate
 
@@ -35,11 +36,18 @@ def to_coco(names: Sequence[str], annotations: Sequence[Sequence[Annotation]], s
     return {"images": images, "annotations": records, "categories": categories}
 
 
+def to_oriented_text(parts: Sequence[Annotation], size: int) -> str:
+    """YOLO-OBB: a line `class x1 y1 x2 y2 x3 y3 x4 y4` per part, corners relative to the image."""
+    rows = [(part.class_id, corners(oriented_box(part)).ravel() / size) for part in parts]
+    return "".join(f"{label} {' '.join(f'{v:.6f}' for v in values)}\n" for label, values in rows)
+
+
 def write_folder(folder: Path, seed: int, count: int, size: int = 256, suffix: str = ".png") -> Path:
-    """Writes `count` scenes as images/0000.png … and annotations.json; returns the path of the latter."""
+    """Writes `count` scenes as images/0000.png …, annotations.json and labels/0000.txt …; returns the path of annotations.json."""
     if suffix not in (".png", ".jpg"):
         raise UsageError(f"suffix {suffix!r}: expected .png or .jpg")
-    (folder / "images").mkdir(parents=True, exist_ok=True)
+    for name in ("images", "labels"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     names, annotations = [], []
     for i in range(count):
         images, parts = generate(seed, 1, size, start=i)
@@ -49,6 +57,7 @@ def write_folder(folder: Path, seed: int, count: int, size: int = 256, suffix: s
         if not done:
             raise UsageError(f"{names[-1]}: OpenCV cannot write {suffix} files")
         (folder / "images" / names[-1]).write_bytes(data.tobytes())
+        (folder / "labels" / f"{i:04d}.txt").write_text(to_oriented_text(parts[0], size))
         annotations.append(parts[0])
     path = folder / "annotations.json"
     path.write_text(json.dumps(to_coco(names, annotations, size), indent=1) + "\n")

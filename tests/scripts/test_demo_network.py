@@ -9,7 +9,8 @@ import pytest
 
 from npuforge.compile.ir.preprocess_io import load_preprocess
 from npuforge.compile.reference import FloatReference
-from npuforge.scripts.demo_model import ANCHORS_PER_SCALE, HEADS, IMAGE_SIZE, LAYERS, SLOPE, STRIDES, build_onnx
+from npuforge.scripts.demo_model import ANCHORS_PER_SCALE, HEADS, IMAGE_SIZE, LAYERS, STRIDES, build_onnx
+from npuforge.scripts.layer_table import SLOPE
 from npuforge.scripts.scenes import CLASS_NAMES, render_scene
 
 DATA = Path(__file__).parents[2] / "scripts" / "demo_data"
