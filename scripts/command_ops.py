@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from npuforge.hw_kernels.operator import registry
-from npuforge.scripts import curve_errors, operator_levels
+from npuforge.scripts import bf16_errors, curve_errors, operator_levels
 from npuforge.scripts.common import print_json
 
 OPS_FOLDER = Path(__file__).resolve().parent.parent / "hw_kernels" / "ops"
@@ -78,10 +78,15 @@ def register(app: typer.Typer) -> None:
         errors: Annotated[
             Path | None, typer.Option("--curve-errors", help="Write curve-errors.md and .svg into this folder")
         ] = None,
+        as_bf16_errors: Annotated[
+            bool, typer.Option("--bf16-errors", help="The page docs/bf16-errors.md: mean error of every operator")
+        ] = False,
     ) -> None:
         """List the operators, their devices and constraints. Example: npuforge ops"""
         if errors is not None:
             curve_errors.write(errors)
+        elif as_bf16_errors:
+            print(bf16_errors.page(), end="")
         elif levels:
             print(operator_levels.page(), end="")
         elif as_markdown:

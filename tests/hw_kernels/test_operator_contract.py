@@ -1,7 +1,8 @@
 """The contract of every operator: registry x cases x levels. A new operator folder is tested by this file without being named in it.
 
 Levels: float (inferred shape, ONNX Runtime for standard operators), CPU (C++ kernel), gradient and second gradient (central differences), int8 in
-`fine` and `pow2` (stated bound; DSL program on csim and sim, bit for bit), ONNX round trip. What an operator does not have it gives a reason for.
+`fine` and `pow2` (stated bound; DSL program on csim and sim, bit for bit), ONNX round trip. What an operator does not have it gives a
+reason for. bf16: `test_operator_contract_bf16.py`.
 """
 
 from __future__ import annotations
@@ -14,20 +15,16 @@ import onnx
 import pytest
 from contract import Subject, check_gradient, check_second_gradient, run_cpu, run_onnx, standard_model, subjects, wide
 from ladder import Quantised, climb, compile_graph
-from ladder_bf16 import ARCHS, Ladder
 from onnx import helper, numpy_helper
 
 from npuforge.compile.graph_to_onnx import graph_to_onnx
 from npuforge.compile.ir.graph import Activation, Graph, Partition
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
-from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.arch import load
 from npuforge.hw_kernels.levels import LEVELS, declared, is_standard, reason, through
 from npuforge.hw_kernels.operator import Op
-from npuforge.quant.bf16 import quantize_bf16
 from npuforge.quant.calibrate import calibrate
 from npuforge.quant.executor import ReferenceExecutor, dequantise, quantise
 from npuforge.quant.quantize import quantize
@@ -220,28 +217,6 @@ def test_program_gives_the_integer_bits(subject: Subject, mode: str) -> None:
             noise = random.integers(-128, 128, (n, h, w, channels)).astype(np.int8)
             feeds[name] = quantise(value, integer.qgraph.quant[name]) if seed == 11 else noise
         assert climb(integer, binary, feeds, threads=(1,)) == []
-
-
-# ---- bf16
-def ladder_bf16(subject: Subject, arch: str) -> Ladder:
-    graph = subject.graph()
-    graph.nodes[0].device = "NPU"
-    graph.partitions = [Partition("NPU", ["node"], list(graph.inputs), list(graph.outputs))]
-    return Ladder(quantize_bf16(graph), Preprocess(), load(arch))
-
-
-@each(having("bf16"))
-def test_bf16_program_gives_the_lane_semantics_bits(subject: Subject) -> None:
-    """csim and sim against the folder's numpy semantics, and those within bf16's precision of the float meaning."""
-    ladder = ladder_bf16(subject, ARCHS[subject.number % len(ARCHS)])
-    feeds = dict(zip(ladder.qgraph.graph.inputs, subject.inputs(11), strict=False))
-    assert ladder.climb(ladder.binary(), feeds, (("csim", 1), ("sim", 1))) == []
-    (found,) = (v for k, v in LaneExecutor(ladder.qgraph, ladder.arch).run_all(feeds)[1].items() if k == "y")
-    graph = subject.graph()
-    values = [feeds.get(t, graph.constants.get(t)) for t in graph.nodes[0].inputs]
-    expected = subject.op.reference(graph.nodes[0], wide(values))[0]
-    noise, signal = np.square(found - expected).mean(), np.square(expected).mean()
-    assert 10 * np.log10(signal / max(noise, 1e-30)) > 40.0  # 8 significant bits of operands and result give 45 to 55
 
 
 # ---- ONNX

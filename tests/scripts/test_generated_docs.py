@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from npuforge.hw_kernels import levels, operator
-from npuforge.scripts import curve_errors, operator_levels
+from npuforge.scripts import bf16_errors, curve_errors, operator_levels
 from npuforge.scripts.command_ops import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +36,11 @@ def test_a_tick_on_the_page_needs_a_declared_level() -> None:
 def test_curve_errors_page_is_current() -> None:
     page = (ROOT / "docs" / "curve-errors.md").read_text(encoding="utf-8")
     assert page == curve_errors.page(), "run: npuforge ops --curve-errors docs"
+
+
+def test_bf16_errors_page_is_current() -> None:
+    page = (ROOT / "docs" / "bf16-errors.md").read_text(encoding="utf-8")
+    assert page == bf16_errors.page(), "run: npuforge ops --bf16-errors > docs/bf16-errors.md"
 
 
 def test_table_errors_are_bounded_by_their_theory() -> None:
