@@ -13,7 +13,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import Tail
-from npuforge.hw_kernels.arithmetic import round_half_up
+from npuforge.hw_kernels.arithmetic import round_half_up, sat16
 from npuforge.hw_kernels.formulas import FORMULAS
 
 CURVE_EDGE = 8.0  # a table covers [-8, 8)
@@ -32,7 +32,7 @@ class Curve:
         """Low and high tail in units of 2^-F."""
         one = float(1 << fraction_bits)
         low, high = (
-            Tail(True) if value is None else Tail(False, int(round_half_up(value * one)))
+            Tail(True) if value is None else Tail(False, int(sat16(round_half_up(value * one))))
             for value in (self.low, self.high)
         )
         return low, high
@@ -58,12 +58,15 @@ def _function(name: str) -> Callable[[np.ndarray, Activation], np.ndarray]:
 
 
 CURVES: dict[str, Curve] = {name: Curve(name, _function(name), low, high) for name, (low, high) in TAILS.items()}
+# Curves that a table holds only for bounded arguments: no tail continues exp above 8. The NPU DSL checks the bound; nothing else uses them.
+BOUNDED_CURVES: dict[str, Curve] = {"Exp": Curve("Exp", _function("Exp"), 0.0, math.exp(CURVE_EDGE))}
+TABLE_CURVES = CURVES | BOUNDED_CURVES
 PIECEWISE_LINEAR = ("none", "Relu", "Clip", "LeakyRelu", "PRelu")
 
 
 def is_curve(activation: Activation) -> bool:
     """Whether the activation is evaluated by table."""
-    return activation.kind in CURVES
+    return activation.kind in TABLE_CURVES
 
 
 def is_supported(activation: Activation) -> bool:
@@ -100,8 +103,8 @@ def apply_activation(x: np.ndarray, activation: Activation, channel_axis: int = 
     kind = activation.kind
     if kind == "none":
         return x
-    if kind in CURVES:
-        return CURVES[kind].function(x, activation)
+    if kind in TABLE_CURVES:
+        return TABLE_CURVES[kind].function(x, activation)
     if kind in ("Relu", "Clip"):
         return np.clip(x, *limits(activation))
     if kind in ("LeakyRelu", "PRelu"):
@@ -130,5 +133,5 @@ def activation_slope(x: np.ndarray, activation: Activation, channel_axis: int = 
 
 def curve_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
     """The curve as a function of x alone, for `build_table`."""
-    curve = CURVES[activation.kind]
+    curve = TABLE_CURVES[activation.kind]
     return lambda x: curve.function(x, activation)

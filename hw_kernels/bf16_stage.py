@@ -6,7 +6,7 @@ import numpy as np
 
 from npuforge.compile.ir.bf16 import Bf16Stage, Bf16Tail
 from npuforge.compile.ir.graph import Activation
-from npuforge.hw_kernels.activations import CURVES, curve_function, is_curve, limits, slopes
+from npuforge.hw_kernels.activations import TABLE_CURVES, curve_function, is_curve, limits, slopes
 from npuforge.hw_kernels.bf16 import build_curve, flush, from_float32
 
 
@@ -19,7 +19,7 @@ def output_stage(activation: Activation, bias: np.ndarray) -> Bf16Stage:
     """The stage behind a node: its bias and the fused activation."""
     channels = len(bias)
     if is_curve(activation):
-        curve = CURVES[activation.kind]
+        curve = TABLE_CURVES[activation.kind]
         tails = [
             Bf16Tail(True) if v is None else Bf16Tail(False, int(from_float32(np.float32(v))[()]))
             for v in (curve.low, curve.high)

@@ -12,12 +12,9 @@ from npuforge.compile.ir.quantization import (
     AveragePoolParams,
     ConvParams,
     EltwiseParams,
-    NodeParams,
     OutputStage,
-    QGraph,
     TensorQuant,
 )
-from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.activations import is_curve
 from npuforge.hw_kernels.arithmetic import MULTIPLIER_MAX, factor_shift, multiplier, round_half_up
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
@@ -256,16 +253,3 @@ def average_pool(node: Node, graph: Graph, x: TensorQuant, out: Output) -> tuple
         multipliers[0 if single else n - 1] = multiplier(factor, np.full(len(factor), shift))
     zero_in, zero_out = x.zero_point.astype(np.int8), quant.zero_point.astype(np.int8)
     return AveragePoolParams(multipliers, shift, zero_in, zero_out, single), quant
-
-
-def own_parameters(
-    node: Node, inputs: list[TensorQuant], wanted: TensorQuant, qgraph: QGraph
-) -> tuple[NodeParams, TensorQuant]:
-    """Parameters of an operator with a `quantise` of its own (a user's package); QuantisationError if it has none."""
-    try:
-        params, quant = operator.get(node).quantise(node, inputs, wanted, qgraph)
-    except NotImplementedError:
-        raise QuantisationError(
-            f"node {node.name}: the quantiser does not know operator {node.op} and it has no quantise(); place it on the CPU"
-        ) from None
-    return params, quant

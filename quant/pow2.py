@@ -46,6 +46,7 @@ from npuforge.quant.fix_points import (
     table_fraction_bits,
     weight_fix_points,
 )
+from npuforge.quant.kernels import own_parameters
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs
 from npuforge.quant.rounding import corrected_bias, round_weights, tap_shares
 from npuforge.quant.samples import SampleRun
@@ -236,7 +237,7 @@ def _layer(
     if node.op == "AveragePool":
         return average_pool(node, graph, inputs[0], out)
     quants = [qgraph.quant[t] for t in activation_inputs(node, graph)]
-    params, quant = layers.own_parameters(node, quants, qgraph.quant[output], qgraph)
+    params, quant = own_parameters(node, quants, qgraph.quant[output], qgraph)
     if quant.fix_point != out:
         raise QuantisationError(
             f"node {node.name}: operator {node.op} changed its output's fix point; quantise with mode fine"

@@ -15,6 +15,7 @@ from npuforge.hw_kernels.activations import is_curve
 from npuforge.hw_kernels.arithmetic import round_half_up
 from npuforge.quant import given, layers, stages
 from npuforge.quant.balance import choose_alphas
+from npuforge.quant.kernels import own_parameters
 from npuforge.quant.ranges import CALIBRATORS, channel_ranges, largest_pre_activation
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
 from npuforge.quant.samples import SampleRun
@@ -222,4 +223,4 @@ def layer(
         return layers.affine(node, inputs[0], out)
     if node.op == "AveragePool":
         return layers.average_pool(node, graph, inputs[0], out)
-    return layers.own_parameters(node, inputs, TensorQuant(out.scale, stages.zero_points(out.low, out.scale)), qgraph)
+    return own_parameters(node, inputs, TensorQuant(out.scale, stages.zero_points(out.low, out.scale)), qgraph)

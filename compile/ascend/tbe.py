@@ -15,6 +15,7 @@ from typing import Any
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Activation
 from npuforge.hw_kernels.dsl.kernel import Kernel, Operation, Trace
+from npuforge.hw_kernels.dsl.trace import WINDOWED
 
 Values = tuple[tuple[str, Any], ...]
 _TYPES = {float: ("float", "OPTION_ATTR_FLOAT"), int: ("int", "OPTION_ATTR_INT"), bool: ("bool", "OPTION_ATTR_BOOL")}
@@ -43,6 +44,10 @@ _CURVES = {
     return tbe.vsub(tbe.vrelu(x), tbe.vmul(tbe.vabs(x), _muls(tail, 0.5)))
 """,
 }
+_BOTH = """def _both(a, b):
+    shape = [max(int(m), int(n)) for m, n in zip(a.shape, b.shape)]
+    return tbe.broadcast(a, shape), tbe.broadcast(b, shape)
+"""
 _NEEDS = {"Tanh": ("Sigmoid",), "Silu": ("Sigmoid",)}
 
 
@@ -99,18 +104,26 @@ def _steps(activation: Activation, x: str) -> list[str]:
     if kind == "Clip":
         low = [f"tbe.vmaxs({x}, _number({x}, {activation.low!r}))"] if activation.low > -math.inf else []
         return low + ([f"tbe.vmins({x}, _number({x}, {activation.high!r}))"] if activation.high < math.inf else [])
+    if kind == "Exp":
+        return [f"tbe.vexp({x})"]
     if kind in _CURVES:
         return [f"_{kind.lower()}({x})"]
     raise UnsupportedError(f"the activation {kind} has no TBE form here; expected one of the NPU DSL's")
 
 
-def _lines(index: int, o: Operation) -> list[str]:
-    """One operation of the trace as statements that set `v<index>`."""
+def _lines(index: int, o: Operation, broadcast: bool) -> list[str]:
+    """One operation of the trace as statements that set `v<index>`; `broadcast`: some values are reduced, pairs may be unlike."""
     v = f"v{index}"
     if o.kind == "input":
         return [f"{v} = x{o.a}"]
-    if o.kind != "affine":
-        lines = [f"{v} = tbe.v{o.kind}(v{o.a}, v{o.b})"]
+    if o.kind in WINDOWED:
+        lines = [f"{v} = {_reduction(o)}"]
+    elif o.kind == "max2":
+        lines = [f"{v} = tbe.vmax({', '.join(f'_muls(v{n}, {o.factor!r})' for n in o.reads)})"]
+    elif o.kind != "affine":
+        lines = [
+            f"{v} = tbe.v{o.kind}(*_both(v{o.a}, v{o.b}))" if broadcast else f"{v} = tbe.v{o.kind}(v{o.a}, v{o.b})"
+        ]
     else:
         lines = [f"{v} = v{o.a}" if o.factor == 1.0 else f"{v} = _muls(v{o.a}, {o.factor!r})"]
     if o.bias != 0.0:
@@ -118,8 +131,26 @@ def _lines(index: int, o: Operation) -> list[str]:
     return lines + [f"{v} = {step}" for step in _steps(o.activation, v)]
 
 
+def _reduces(trace: Trace) -> bool:
+    return any(o.kind in WINDOWED for o in trace.operations)
+
+
+def _reduction(o: Operation) -> str:
+    """A reduction over whole axes; TBE's windows are operators of their own, which a DSL program cannot call."""
+    whole = tuple(axis for axis, size in zip((2, 3), o.window.kernel, strict=True) if size == 0)
+    if 0 not in o.window.kernel or o.kind == "depthwise":
+        raise UnsupportedError(f"{o.where}: windows have no form in TBE's DSL; split the operator at its window")
+    call = "tbe.reduce_max" if o.kind == "pool_max" else "tbe.reduce_sum"
+    reduced = f"{call}(v{o.a}, axis={whole!r}, keepdims=True)"
+    if not o.mean:
+        return reduced
+    count = " * ".join(f"int(v{o.a}.shape[{axis}])" for axis in whole)
+    return f"_muls({reduced}, 1.0 / ({count}))"
+
+
 def _program(number: int, operator: CustomOperator, trace: Trace) -> str:
-    body = [line for i, o in enumerate(trace.operations) for line in _lines(i, o)]
+    broadcast = _reduces(trace)
+    body = [line for i, o in enumerate(trace.operations) for line in _lines(i, o, broadcast)]
     head = f"def _program_{number}({', '.join(operator.inputs)}):"
     return "\n".join([head, *(f"    {line}" for line in body), f"    return v{trace.result}", ""])
 
@@ -130,6 +161,8 @@ def source(operator: CustomOperator) -> str:
     kinds = {o.activation.kind for t in traces for o in t.operations} & set(_CURVES)
     needed = {n for k in kinds for n in (*_NEEDS.get(k, ()), k)}
     curves = [text for name, text in _CURVES.items() if name in needed]
+    if any(_reduces(trace) for trace in traces):
+        curves.append(_BOTH)
     programs = [_program(i, operator, trace) for i, trace in enumerate(traces)]
     names, attributes = ", ".join(operator.inputs), list(operator.kernel.attributes)
     optional = "".join(f", {n}={dict(operator.variants[0])[n]!r}" for n in attributes)

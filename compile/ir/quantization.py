@@ -102,7 +102,23 @@ class MoveParams:
     """Operators that move bytes and carry scales (Concat, Slice, shuffle, nearest and linear Resize, MaxPool, space-to-depth): no parameters."""
 
 
-NodeParams = ConvParams | AveragePoolParams | EltwiseParams | MoveParams | Bf16EltwiseParams | Bf16AveragePoolParams
+@dataclass
+class KernelParams:
+    """A program of the NPU DSL on int8: the parameters of its instructions. `steps`: "<operation>" of the optimised trace, "<operation>b" for the
+    second of two that one operation needs."""
+
+    steps: dict[str, ConvParams | AveragePoolParams | EltwiseParams] = field(default_factory=dict)
+
+
+NodeParams = (
+    ConvParams
+    | AveragePoolParams
+    | EltwiseParams
+    | MoveParams
+    | KernelParams
+    | Bf16EltwiseParams
+    | Bf16AveragePoolParams
+)
 
 
 @dataclass

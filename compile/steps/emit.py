@@ -359,8 +359,7 @@ def slot_sizes(plan: LayerPlan, result: LaneResult, residency: Residency) -> Slo
     if place.storage not in residency.sram:
         rows = max(high - low for low, high in work.bands)
         output = align(rows * place.storage.width * max(cut.count for cut in work.cuts) * work.dtype.block_bytes)
-    held = max(high - low for low, high in work.bands) * place.storage.width * max(cut.count for cut in work.cuts)
-    common = common_bytes(plan) + program.temporaries(work) * align(held * work.dtype.block_bytes)
+    common = common_bytes(plan) + program.temporary_bytes(work)
     weights = [align(program.cut_bytes(work, cut.count)) for cut in work.cuts]
     if plan.whole:
         return SlotSizes(inputs, 0, output, common + sum(weights), plan.depth)

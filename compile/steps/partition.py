@@ -21,6 +21,7 @@ from npuforge.compile.ir.graph import Graph, Node, Partition
 from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
+from npuforge.hw_kernels.dsl.tile import Dtype
 
 NPU, CPU = "NPU", "CPU"
 Constraint = Callable[[Node, Graph], bool]
@@ -141,6 +142,8 @@ def failed(node: Node, graph: Graph, precision: str = "int8") -> str:
             return _message(constraint, node)
     operator = operators.find(node.op)
     assert operator is not None
+    if isinstance(operator.program, KernelProgram):
+        operator.program.optimised(node, Dtype(precision))  # InstructionError at the line that this precision cannot do
     return operator.failed_constraint(node, graph) or ""
 
 

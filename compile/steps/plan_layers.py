@@ -89,6 +89,8 @@ class Planner:
 
     def _bands(self, index: int) -> int:
         """Bands of a layer that does not stream."""
+        if self.plans[index].program.repeats(self.plans[index].work):
+            return 1
         return max(1, min(MAX_BANDS, self.weight[index] // BAND_CYCLES, self.plans[index].work.out_size[0]))
 
     def times(self) -> list[LayerTime]:
@@ -232,7 +234,8 @@ class Planner:
         height, blocks = plan.work.out_size[0], plan.work.out_blocks
         wanted = self._bands(index)
         streams = self._streams(index, residency)
-        wanted = max(wanted, min(2, height)) if streams else wanted
+        if streams and not plan.program.repeats(plan.work):
+            wanted = max(wanted, min(2, height))
         for depth in (2, 1):
             for cuts in _steps(blocks):
                 for bands in _steps(height) if streams else (wanted,):

@@ -1,4 +1,4 @@
-"""A traced kernel on the NPU and in numpy: `KernelProgram` is a layer program like the built-in operators', `KernelOp` the operator class around it."""
+"""A traced kernel as a layer program like the built-in operators' (`KernelProgram`), and the operator class around it (`KernelOp`)."""
 
 from __future__ import annotations
 
@@ -7,105 +7,127 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.graph import Activation, Node
-from npuforge.hw_kernels import bf16
+from npuforge.compile.ir.quantization import KernelParams, QGraph
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.bf16_lanes import in_lanes
-from npuforge.hw_kernels.bf16_stage import output_stage
-from npuforge.hw_kernels.dsl.kernel import Kernel, Operation, Trace, optimise
+from npuforge.hw_kernels.dsl.kernel import Kernel, optimise
+from npuforge.hw_kernels.dsl.kernel_interpreter import run_bf16, run_int8
+from npuforge.hw_kernels.dsl.kernel_lowering import Emitter, pack_bf16, pack_int8
+from npuforge.hw_kernels.dsl.kernel_maps import Rows, Size, placed, rows_needed
 from npuforge.hw_kernels.dsl.npu import Npu
-from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, lane_part, tile
-from npuforge.hw_kernels.dsl.program_bf16 import bf16_arrays, bf16_spec
-from npuforge.hw_kernels.dsl.tile import Image, Param, Tile
-from npuforge.hw_kernels.isa.instructions import EltwiseKind
+from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, tile
+from npuforge.hw_kernels.dsl.tile import Dtype, Image, Param, Tile
+from npuforge.hw_kernels.dsl.trace import WINDOWED, Trace
 from npuforge.hw_kernels.operator import Op, Shape
 
-_KINDS = {"add": EltwiseKind.ADD, "sub": EltwiseKind.SUB, "mul": EltwiseKind.MUL}
-
-
-def stage_of(operation: Operation, channels: int) -> Bf16Stage:
-    """The output stage of one operation, the same for every channel."""
-    return output_stage(operation.activation, np.full(channels, operation.bias))
+ALIGNMENT = 64
 
 
 class KernelProgram(LayerProgram):
-    """One ELTWISE_BF16 for each operation that the optimiser leaves; values in between lie in temporary tiles."""
-
-    pixelwise: ClassVar[bool] = True
+    """The instructions of each operation that the optimiser leaves; values in between lie in temporary tiles."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
 
-    def optimised(self, node: Node) -> Trace:
+    def optimised(self, node: Node, dtype: Dtype = Dtype.BF16) -> Trace:
         """The instructions' program, with the node's attributes in it."""
-        return _optimised(
-            self.kernel, tuple(sorted((k, v) for k, v in node.attrs.items() if k in self.kernel.attributes))
-        )
+        own = {k: v for k, v in node.attrs.items() if k in self.kernel.attributes}
+        return _optimised(self.kernel, tuple(sorted(own.items())), dtype)
 
-    def temporaries(self, work: Work) -> int:
-        """Temporary tiles alive at one time."""
-        operations, result = self._steps(work.node)
-        last = {v: i for i, o in operations for v in o.reads}
-        alive = [sum(1 for j, _ in operations if j <= i < last.get(j, j) + 1 and j != result) for i, _ in operations]
-        return max(alive, default=0)
+    def over(self, node: Node, dtype: Dtype, sizes: list[Size]) -> tuple[Trace, list[Size]]:
+        """The same over maps of these sizes, and the sizes of all values."""
+        return placed(self.optimised(node, dtype), sizes)
 
-    def _steps(self, node: Node) -> tuple[list[tuple[int, Operation]], int]:
-        """Numbered operations that compute, and the result's number."""
-        trace = self.optimised(node)
-        return [(i, o) for i, o in enumerate(trace.operations) if o.kind != "input"], trace.result
+    def _placed(self, work: Work) -> tuple[Trace, list[Size]]:
+        if "placed" not in work.cache:
+            work.cache["placed"] = self.over(work.node, work.dtype, work.in_sizes)
+        found: tuple[Trace, list[Size]] = work.cache["placed"]
+        return found
+
+    def _rows(self, work: Work, low: int, high: int) -> list[Rows]:
+        trace, sizes = self._placed(work)
+        return rows_needed(trace, sizes, low, high)
+
+    def input_rows(self, work: Work, operand: int, low: int, high: int) -> tuple[int, int]:
+        trace, _ = self._placed(work)
+        (value,) = [i for i, o in enumerate(trace.operations) if o.kind == "input" and o.a == operand]
+        return self._rows(work, low, high)[value]
+
+    def temporary_bytes(self, work: Work) -> int:
+        """The most that lives at one time in any band."""
+        trace, sizes = self._placed(work)
+        steps = [i for i, o in enumerate(trace.operations) if o.kind not in ("input", "scale")]
+        last = {self._root(trace, v): i for i in steps for v in trace.operations[i].reads}
+        pixel = max(cut.count for cut in work.cuts) * work.dtype.block_bytes
+        most = 0
+        for band in work.bands:
+            rows = rows_needed(trace, sizes, *band)
+            size = {i: -(-(rows[i][1] - rows[i][0]) * sizes[i][1] * pixel // ALIGNMENT) * ALIGNMENT for i in steps}
+            for i in steps:
+                held = sum(size[j] for j in steps if j <= i <= last.get(j, j) and j != trace.result)
+                most = max(most, held + (2 * size[i] + ALIGNMENT if trace.operations[i].kind == "max2" else 0))
+        return most
+
+    def repeats(self, work: Work) -> bool:
+        trace, sizes = self._placed(work)
+        return any(o.kind in WINDOWED and o.window.kernel[0] == sizes[o.a][0] > 1 for o in trace.operations)
+
+    @staticmethod
+    def _root(trace: Trace, value: int) -> int:
+        while trace.operations[value].kind == "scale":
+            value = trace.operations[value].a
+        return value
 
     def pack(self, work: Work) -> Packed:
         arrays: dict[str, np.ndarray] = {}
-        channels = len(work.out_map.lanes)
-        for i, o in self._steps(work.node)[0]:
-            arrays |= {f"s{i}_{k}": v for k, v in bf16_arrays(stage_of(o, channels), work.out_map).items()}
-            if o.kind == "affine":
-                arrays[f"s{i}_factor"] = work.out_map.expand(np.full(channels, o.factor, "<f4"))
+        for i, o in enumerate(self._placed(work)[0].operations):
+            if o.kind == "input":
+                continue
+            if work.dtype == Dtype.BF16:
+                own = pack_bf16(o, work.out_map)
+            else:
+                assert isinstance(work.params, KernelParams)
+                own = pack_int8(o, work.params, str(i), work.out_map)
+            arrays |= {f"s{i}_{name}": array for name, array in own.items()}
         return Packed(arrays)
 
     def __call__(self, npu: Npu, work: Work, x: list[Tile | Image], y: Tile, p: dict[str, Param], cut: Cut) -> None:
-        trace = self.optimised(work.node)
-        channels = len(work.out_map.lanes)
+        trace, sizes = self._placed(work)
+        rows = self._rows(work, y.first_row, y.end_row)
+        params = work.params if isinstance(work.params, KernelParams) else None
+        emitter = Emitter(npu, cut, len(work.out_map.lanes), params)
         tiles: dict[int, Tile] = {}
         for i, o in enumerate(trace.operations):
             if o.kind == "input":
                 tiles[i] = tile(x[o.a])
-                continue
-            own = {k.removeprefix(f"s{i}_"): v for k, v in p.items() if k.startswith(f"s{i}_")}
-            spec = bf16_spec(stage_of(o, channels), own, cut.first, cut.count)
-            target = y if i == trace.result else npu.temporary(y)
-            if o.kind == "affine":
-                npu.affine_bf16(tiles[o.a], target, lane_part(own["factor"], cut, 4), spec)
+            elif o.kind == "scale":
+                tiles[i] = tiles[o.a]
             else:
-                npu.eltwise_bf16(_KINDS[o.kind], tiles[o.a], tiles[o.b], target, spec)
-            tiles[i] = target
+                (height, width), (low, high) = sizes[i], rows[i]
+                tiles[i] = y if i == trace.result else npu.map(high - low, width, cut.count, y.dtype, low, height)
+                own = {k.removeprefix(f"s{i}_"): v for k, v in p.items() if k.startswith(f"s{i}_")}
+                emitter.emit(o, str(i), own, tiles[o.a], tiles[o.b] if o.b >= 0 else None, tiles[i])
 
     def bits(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        """The interpreter: bf16 bits [..., C] of the optimised program, operation by operation."""
-        trace = self.optimised(node)
-        values: list[np.ndarray] = []
-        for o in trace.operations:
-            if o.kind == "input":
-                values.append(inputs[o.a])
-                continue
-            a = bf16.to_float32(values[o.a])
-            if o.kind == "affine":
-                d = bf16.multiply(a, np.float32(o.factor))
-            else:
-                function = {"add": bf16.add, "sub": bf16.subtract, "mul": bf16.multiply}[o.kind]
-                d = function(a, bf16.to_float32(values[o.b]))
-            values.append(bf16.apply_stage(d, stage_of(o, a.shape[-1])))
-        return values[trace.result]
+        """The interpreter: bf16 bits [H, W, C] of the optimised program, operation by operation."""
+        trace, _ = self.over(node, Dtype.BF16, [(x.shape[0], x.shape[1]) for x in inputs])
+        return run_bf16(trace, inputs)
+
+    def integers(self, node: Node, inputs: list[np.ndarray], params: KernelParams) -> np.ndarray:
+        """The interpreter in int8, [N, H, W, C]."""
+        trace, _ = self.over(node, Dtype.INT8, [(x.shape[1], x.shape[2]) for x in inputs])
+        return run_int8(trace, inputs, params)
 
 
 @lru_cache(maxsize=256)
-def _optimised(kernel: Kernel, attributes: tuple[tuple[str, Any], ...]) -> Trace:
-    return optimise(kernel.trace(dict(attributes)))
+def _optimised(kernel: Kernel, attributes: tuple[tuple[str, Any], ...], dtype: Dtype) -> Trace:
+    return optimise(kernel.trace(dict(attributes), dtype))
 
 
 class KernelOp(Op):
-    """Base of an operator whose program is a kernel: shape, meaning and bf16 bits come from the program. Subclasses give `names` and `kernel`."""
+    """Base of an operator whose program is a kernel: shape, meaning, int8 and bf16 bits come from the program. Subclasses give `names` and
+    `pixel_kernel`."""
 
     pixel_kernel: ClassVar[Kernel]
     constraints = (c.feature_maps, c.map_sizes)
@@ -117,11 +139,17 @@ class KernelOp(Op):
         cls.cost = cls.program.cost
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
-        return [shapes[0]]
+        trace, sizes = placed(self.pixel_kernel.meaning(node.attrs), [(s[2], s[3]) for s in shapes])
+        return [(*shapes[0][:2], *sizes[trace.result])]
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         assert node.activation.kind == Activation().kind
-        return [self.pixel_kernel.trace(node.attrs).meaning(inputs)]
+        return [self.pixel_kernel.meaning(node.attrs).meaning(inputs)]
+
+    def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
+        params = qgraph.params[node.name]
+        assert isinstance(params, KernelParams) and isinstance(self.program, KernelProgram)
+        return self.program.integers(node, inputs, params)
 
     def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
         assert isinstance(self.program, KernelProgram)

@@ -5,14 +5,14 @@ An instruction here has symbolic addresses (`Ref`) and the bytes it reads and wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from npuforge.hw_kernels.dsl.fields import Fields
 from npuforge.hw_kernels.dsl.instr import Instr
 from npuforge.hw_kernels.dsl.npu_bf16 import Bf16Instructions
 from npuforge.hw_kernels.dsl.npu_int8 import Int8Instructions
 from npuforge.hw_kernels.dsl.npu_transfers import Transfers
-from npuforge.hw_kernels.dsl.tile import SRAM, Buffer, Footprint, Ref, Tile
+from npuforge.hw_kernels.dsl.tile import SRAM, Buffer, Dtype, Footprint, Ref, Tile
 
 
 @dataclass
@@ -21,6 +21,7 @@ class Npu(Transfers, Int8Instructions, Bf16Instructions):
 
     layer: int = -1
     instructions: list[Instr] = field(default_factory=list)
+    maps: int = 0
 
     def _emit(self, name: str, fields: Fields, reads: list[Footprint], writes: list[Footprint]) -> Instr:
         instr = Instr(
@@ -29,8 +30,11 @@ class Npu(Transfers, Int8Instructions, Bf16Instructions):
         self.instructions.append(instr)
         return instr
 
-    def temporary(self, like: Tile) -> Tile:
-        """A tile of its own in SRAM, as large as `like`, for values inside a program; the memory plan gives it its place while it is used."""
-        pixel = like.block_bytes * like.blocks
-        buffer = Buffer(f"temporary{len(self.instructions)}", like.rows * like.cols * pixel, SRAM)
-        return replace(like, buffer=buffer, offset=0, row_stride=like.cols * pixel, pixel_stride=pixel)
+    def map(
+        self, rows: int, cols: int, blocks: int, dtype: Dtype, first_row: int = 0, height: int | None = None
+    ) -> Tile:
+        """Rows of a map of its own in SRAM, for values inside a program; the memory plan gives it its place while it is used."""
+        pixel = dtype.block_bytes * blocks
+        self.maps += 1
+        buffer = Buffer(f"temporary{self.maps}", rows * cols * pixel, SRAM)
+        return Tile(buffer, 0, rows, cols, blocks, cols * pixel, pixel, first_row, height or rows, dtype)

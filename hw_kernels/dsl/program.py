@@ -93,9 +93,13 @@ class LayerProgram:
         """Bytes of the weights of a cut of `blocks` blocks."""
         return 0
 
-    def temporaries(self, work: Work) -> int:
-        """Tiles of the output band's size that the program holds at one time besides operands and output (`Npu.temporary`)."""
+    def temporary_bytes(self, work: Work) -> int:
+        """Bytes that a band of the program holds at one time besides operands and output (`Npu.map`), at most."""
         return 0
+
+    def repeats(self, work: Work) -> bool:
+        """Does every band do work over, such as the reduction of a whole map? Then the fewer bands the better."""
+        return False
 
     def macs(self, work: Work) -> int:
         """Multiply-accumulates of the logical operator (no padding lanes, no skipped taps)."""

@@ -17,15 +17,18 @@ SRAM, POOL, BIN = "sram", "pool", "bin"
 
 
 class Dtype(Enum):
-    """Element type of a feature map: what its lanes hold."""
+    """Element type of a tile: int8 and bf16 lie in memory; int32 is the accumulator inside an int8 instruction, int16 the argument and the result of
+    its table."""
 
     INT8 = "int8"
     BF16 = "bf16"
+    INT16 = "int16"
+    INT32 = "int32"
 
     @property
     def bytes(self) -> int:
         """Bytes of a lane."""
-        return 2 if self is Dtype.BF16 else 1
+        return {"int8": 1, "bf16": 2, "int16": 2, "int32": 4}[self.value]
 
     @property
     def block_bytes(self) -> int:
@@ -35,7 +38,8 @@ class Dtype(Enum):
     @property
     def numpy(self) -> type[np.generic]:
         """How numpy holds it: bf16 as bit patterns."""
-        return np.uint16 if self is Dtype.BF16 else np.int8
+        types: dict[str, type[np.generic]] = {"int8": np.int8, "bf16": np.uint16, "int16": np.int16, "int32": np.int32}
+        return types[self.value]
 
 
 @dataclass(eq=False)

@@ -50,6 +50,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, built: list[Any]) -> None:
         "vadd": np.add, "vsub": np.subtract, "vmul": np.multiply, "vadds": np.add, "vmuls": np.multiply,
         "vmaxs": np.maximum, "vmins": np.minimum, "vabs": np.abs, "vexp": np.exp, "vrec": np.reciprocal,
         "vrelu": lambda x: np.maximum(x, 0), "vlrelu": lambda x, alpha: np.where(x < 0, x * alpha, x),
+        "vmax": np.maximum, "broadcast": np.broadcast_to,
+        "reduce_max": lambda x, axis, keepdims: x.max(axis=axis, keepdims=keepdims),
+        "reduce_sum": lambda x, axis, keepdims: x.sum(axis=axis, keepdims=keepdims),
         "auto_schedule": lambda result: ("schedule", result), "build": lambda *given: built.append(given),
     }.items():  # fmt: skip
         setattr(dsl, name, function)
@@ -94,6 +97,25 @@ def test_source_means_what_the_program_means(attributes: dict[str, Any], monkeyp
     found = loaded(operator)["every_thing_compute"](*inputs, None, **attributes)
     expected = everything.trace(attributes).meaning(inputs)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=5e-6)  # erf to 1.5e-7, times 9
+
+
+def test_reductions_and_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    @k.kernel
+    def reducing(a: Any, b: Any) -> Any:
+        shifted = k.vsub(a, k.reduce_max(a))
+        part = k.vexp(k.vmaxs(k.vmins(shifted, 0.0), -8.0))
+        return k.vadd(k.vmul(k.reduce_mean(b, 3), part), k.vmin(a, k.vmax(b, k.vmuls(a, 0.5))))
+
+    stand_in(monkeypatch, [])
+    operator = tbe.CustomOperator("my.ops", "Reducing", reducing)
+    operator.add("n", {})
+    inputs = [np.random.default_rng(i).normal(0, 2, (1, 3, 5, 4)) for i in range(2)]
+    found = loaded(operator)["reducing_compute"](*inputs, None)
+    np.testing.assert_allclose(found, reducing.trace().meaning(inputs), rtol=1e-6, atol=1e-6)
+    windowed = tbe.CustomOperator("my.ops", "Windowed", k.kernel(lambda a: k.pooling2d(a, 3, pad=1)))
+    windowed.add("n", {})
+    with pytest.raises(UnsupportedError, match=r"test_ascend.py:\d+: windows have no form in TBE's DSL"):
+        tbe.source(windowed)
 
 
 def test_the_entry_builds_and_refuses_other_attributes(monkeypatch: pytest.MonkeyPatch) -> None:

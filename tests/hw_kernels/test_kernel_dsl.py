@@ -1,4 +1,4 @@
-"""The DSL for a user's own pixel-wise operators: tracing and its errors, optimiser, interpreter, lowering; an operator of a second package through
+"""The DSL for a user's own operators: tracing and its errors, optimiser, interpreter, lowering; an operator of a second package through
 `npuforge.ops`, from an ONNX file to csim and sim."""
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_tiles_of_two_programs_do_not_mix() -> None:
 
 PACKAGE = '''
 """An operator of somebody else's package."""
-from npuforge.hw_kernels.dsl.kernel import kernel, vadd, vadds, vmul, vmuls, vtanh
+from npuforge.hw_kernels.dsl.kernel import cast, kernel, reduce_mean, vadd, vadds, vmul, vmuls, vsigmoid, vtanh
 from npuforge.hw_kernels.dsl.kernel_program import KernelOp
 from npuforge.hw_kernels.operator import Case, register
 
@@ -163,6 +163,22 @@ class CustomGelu(KernelOp):
     names = onnx = ("org.somewhere::CustomGELU",)
     pixel_kernel = custom_gelu
     cases = (Case([(1, 20, 5, 7)], {"slope": 2.0}),)
+
+
+@kernel
+def squeeze_gate(x, *, strength):
+    mean = cast(reduce_mean(x), x.dtype)
+    gate = cast(vsigmoid(vmuls(mean, strength)), x.dtype)
+    return vmul(x, gate)
+
+
+@register
+class SqueezeGate(KernelOp):
+    """y = x * sigmoid(strength * mean of x over height and width)"""
+
+    names = onnx = ("org.somewhere::SqueezeGate",)
+    pixel_kernel = squeeze_gate
+    cases = (Case([(1, 20, 5, 7)], {"strength": 1.5}),)
 '''
 USER = """
 import sys
@@ -170,34 +186,64 @@ from pathlib import Path
 import numpy as np, onnx
 from onnx import TensorProto, helper, numpy_helper
 sys.path.insert(0, sys.argv[2])
+from ladder import Quantised, climb, compile_graph
 from ladder_bf16 import Ladder
 from npuforge.compile.context import Context, Options
 from npuforge.compile.pipeline import FRONT_END, run_steps
 from npuforge.hw_kernels.arch import load
 from npuforge.hw_kernels.operator import find
 from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.ir.errors import InstructionError
 from npuforge.quant.bf16 import quantize_bf16
+from npuforge.quant.calibrate import calibrate
+from npuforge.quant.executor import ReferenceExecutor, quantise
+from npuforge.quant.quantize import quantize
 
 random = np.random.default_rng(1)
 w = [random.normal(0, 0.3, s).astype(np.float32) for s in ((20, 3, 3, 3), (7, 20, 1, 1))]
-nodes = [
-    helper.make_node("Conv", ["x", "w0"], ["a"], "first", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-    helper.make_node("CustomGELU", ["a"], ["b"], "gelu", domain="org.somewhere", slope=2.0),
-    helper.make_node("Conv", ["b", "w1"], ["y"], "last", kernel_shape=[1, 1]),
-]
-graph = helper.make_graph(nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 24, 20])],
-                          [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 7, 24, 20])],
-                          [numpy_helper.from_array(v, f"w{i}") for i, v in enumerate(w)])
-model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("org.somewhere", 1)])
-path = Path(sys.argv[1]) / "net.onnx"
-onnx.save(model, path)
+own = {"CustomGELU": {"slope": 2.0}, "SqueezeGate": {"strength": 1.5}}
+
+
+def network(*operators):
+    nodes = [helper.make_node("Conv", ["x", "w0"], ["t0"], "first", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+    for i, op in enumerate(operators):
+        nodes.append(helper.make_node(op, [f"t{i}"], [f"t{i + 1}"], op, domain="org.somewhere", **own[op]))
+    nodes.append(helper.make_node("Conv", [f"t{len(operators)}", "w1"], ["y"], "last", kernel_shape=[1, 1]))
+    return save(nodes)
+
+
+def save(nodes):
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, 24, 20]) for n, c in (("x", 3), ("y", 7))]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], [numpy_helper.from_array(v, f"w{i}") for i, v in enumerate(w)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.somewhere", 1)]
+    path = Path(sys.argv[1]) / f"{nodes[1].name}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
+    return path
+
+
 assert find("org.somewhere::CustomGELU") is not None
+path = network("CustomGELU", "SqueezeGate")
 for arch in ("nf-b1024-bf16", "nf-b4096-bf16"):
     placed = run_steps(FRONT_END, None, Context(Options(path, load(arch), Path(sys.argv[1]), precision="bf16")))
     assert [p.device for p in placed.partitions] == ["NPU"], placed.partitions
     ladder = Ladder(quantize_bf16(placed), Preprocess(), load(arch))
     feeds = {"x": random.normal(0, 1, (1, 3, 24, 20)).astype(np.float32)}
     found = ladder.climb(ladder.binary(), feeds, (("csim", 1), ("sim", 1), ("sim", 2)))
+    assert not found, found
+try:
+    run_steps(FRONT_END, None, Context(Options(path, load("nf-b1024"), Path(sys.argv[1]))))
+    raise SystemExit("CustomGELU is written for bf16: its third line multiplies what no int8 tile holds")
+except InstructionError as error:
+    assert "somewhere_ops.py:10: vmul: expected an int8 tile as first operand, found int32" in str(error), error
+path = network("SqueezeGate")
+placed = run_steps(FRONT_END, None, Context(Options(path, load("nf-b1024"), Path(sys.argv[1]))))
+assert [p.device for p in placed.partitions] == ["NPU"], placed.partitions
+feeds = {"x": random.normal(0, 1, (1, 3, 24, 20)).astype(np.float32)}
+for mode in ("fine", "pow2"):
+    statistics = calibrate(placed, [feeds], lambda wanted: ReferenceExecutor(placed, wanted).run)
+    integer = Quantised(quantize(placed, statistics, mode), Preprocess())
+    stored = {"x": quantise(feeds["x"], integer.qgraph.quant["x"])}
+    found = climb(integer, compile_graph(integer, "nf-b1024"), stored)
     assert not found, found
 print("zero differing bits")
 """
@@ -210,7 +256,9 @@ def test_an_operator_of_a_second_package_from_onnx_to_the_devices(tmp_path: Path
     info.mkdir(parents=True)
     (site / "somewhere_ops.py").write_text(PACKAGE, encoding="utf-8")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somewhere\nVersion: 1.0\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text("[npuforge.ops]\ngelu = somewhere_ops:CustomGelu\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(
+        "[npuforge.ops]\ngelu = somewhere_ops:CustomGelu\ngate = somewhere_ops:SqueezeGate\n", encoding="utf-8"
+    )
     script = tmp_path / "user.py"
     script.write_text(USER, encoding="utf-8")
     paths = [str(site), *sys.path]

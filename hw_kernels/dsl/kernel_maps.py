@@ -1,0 +1,87 @@
+"""Sizes of the values of an NPU-DSL program over given maps, which operand comes first, and which rows of each a band of the result needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npuforge.compile.ir.errors import InstructionError
+from npuforge.hw_kernels.dsl.tile import Window
+from npuforge.hw_kernels.dsl.trace import PAIRS, WINDOWED, Operation, Trace
+
+Size = tuple[int, int]  # height, width
+Rows = tuple[int, int]  # first, after the last
+
+
+def placed(trace: Trace, sizes: list[Size]) -> tuple[Trace, list[Size]]:
+    """The program over inputs of these sizes: windows resolved, the operand that is broadcast second; sizes of all values.
+
+    InstructionError at the program's line where sizes do not go together.
+    """
+    operations: list[Operation] = []
+    found: list[Size] = []
+    for o in trace.operations:
+        if o.kind == "input":
+            size = sizes[o.a]
+        elif o.kind in WINDOWED:
+            o, size = _windowed(o, found[o.a])
+        elif o.kind in PAIRS:
+            o, size = _paired(o, found[o.a], found[o.b])
+        else:
+            size = found[o.a]
+        operations.append(o)
+        found.append(size)
+    return replace(trace, operations=operations), found
+
+
+def _windowed(o: Operation, size: Size) -> tuple[Operation, Size]:
+    window = o.window.resolved(size)
+    out = window.output(size)
+    if min(out) < 1:
+        raise InstructionError(
+            f"{o.where}: a window of {window.kernel[0]}x{window.kernel[1]} does not fit a map of {size[0]}x{size[1]}; make it smaller or pad"
+        )
+    return replace(o, window=window), out
+
+
+def _paired(o: Operation, a: Size, b: Size) -> tuple[Operation, Size]:
+    out = (max(a[0], b[0]), max(a[1], b[1]))
+    name = "vmax or vmin" if o.kind == "max2" else f"v{o.kind}"
+    if any(s not in (1, most) for size in (a, b) for s, most in zip(size, out, strict=True)):
+        raise InstructionError(f"{o.where}: {name}: maps of {a[0]}x{a[1]} and {b[0]}x{b[1]} do not go together")
+    if o.kind == "max2" and a != b:
+        raise InstructionError(
+            f"{o.where}: {name}: expected maps of equal size, found {a[0]}x{a[1]} and {b[0]}x{b[1]}; the pooling engine does not broadcast"
+        )
+    if a != out:
+        if o.kind == "sub" or b != out:
+            hint = "; use vadd(second, vmuls(first, -1))" if b == out else ""
+            raise InstructionError(f"{o.where}: {name}: only the second operand may be broadcast{hint}")
+        o = replace(o, a=o.b, b=o.a)
+    return o, out
+
+
+def engine_window(o: Operation) -> Window:
+    """The window of an instruction."""
+    (kernel_h, kernel_w), (stride_h, stride_w), pads = o.window.kernel, o.window.strides, o.window.pads
+    return Window(kernel_h, kernel_w, stride_h, stride_w, 1, 1, pads[0], pads[1])
+
+
+def rows_needed(trace: Trace, sizes: list[Size], low: int, high: int) -> list[Rows]:
+    """Rows of every value that rows low..high of the result need; `trace` is placed."""
+    needed: list[Rows | None] = [None] * len(trace.operations)
+    needed[trace.result] = (low, high)
+
+    def want(value: int, rows: Rows) -> None:
+        known = needed[value]
+        needed[value] = rows if known is None else (min(known[0], rows[0]), max(known[1], rows[1]))
+
+    for index in range(len(trace.operations) - 1, -1, -1):
+        o, rows = trace.operations[index], needed[index]
+        if rows is None:
+            continue
+        if o.kind in WINDOWED:
+            want(o.a, engine_window(o).rows(*rows, sizes[o.a][0]))
+        else:
+            for value in o.reads:
+                want(value, (0, 1) if sizes[value][0] == 1 else rows)
+    return [rows or (0, 1) for rows in needed]

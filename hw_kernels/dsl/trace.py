@@ -1,0 +1,188 @@
+"""What a program of the NPU DSL is once it has been traced: operations in order, their float64 meaning, and the place in the source of each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.ir.errors import InstructionError
+from npuforge.compile.ir.graph import Activation
+from npuforge.hw_kernels.activations import apply_activation
+from npuforge.hw_kernels.dsl.tile import Dtype
+from npuforge.hw_kernels.windows import fill_border, output_size, tap
+
+FOLDER = str(Path(__file__).parent)
+PAIRS = ("add", "sub", "mul", "max2")
+WINDOWED = ("pool_max", "pool_sum", "depthwise")
+
+
+@dataclass(frozen=True)
+class MapWindow:
+    """Sliding window of a pooling or depthwise operation; a kernel size of 0 is the whole axis. `pads`: top, left, bottom, right."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def resolved(self, size: tuple[int, int]) -> MapWindow:
+        """With the sizes of a map of `size` in place of 0."""
+        return MapWindow((self.kernel[0] or size[0], self.kernel[1] or size[1]), self.strides, self.pads)
+
+    def output(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of the result over a map of `size`."""
+        kernel = self.resolved(size).kernel
+        return (
+            output_size(size[0], kernel[0], self.strides[0], self.pads[0], self.pads[2]),
+            output_size(size[1], kernel[1], self.strides[1], self.pads[1], self.pads[3]),
+        )
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: after * activation(factor*d + bias).
+
+    d is, by `kind`: input: number `a` of the program; affine and scale: value a; add, sub, mul: of values a and b; max2: the larger of
+    factor*a and factor*b; pool_max: the largest of a window (pads don't count); pool_sum: the sum of a window, divided by its taps if `mean`;
+    depthwise: the weighted sum of a window. `scale` is no instruction: the same bytes under another scale (int8 only).
+    `dtype` int8 or bf16: the value lies in memory. int32, int16: inside the instruction, to be cast.
+    """
+
+    kind: str
+    a: int
+    b: int = -1
+    factor: float = 1.0
+    bias: float = 0.0
+    activation: Activation = field(default_factory=Activation)
+    after: float = 1.0
+    window: MapWindow = field(default_factory=lambda: MapWindow((1, 1)))
+    weights: tuple[tuple[float, ...], ...] = ()
+    mean: bool = False
+    fraction_bits: int = 0  # of the int16 argument of the curve, 0: as many as fit
+    dtype: Dtype = Dtype.BF16
+    where: str = ""  # file:line of the program
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The values it reads."""
+        return () if self.kind == "input" else (self.a,) if self.b < 0 else (self.a, self.b)
+
+    @property
+    def divisor(self) -> float:
+        """What a pooled sum is divided by, 1 if it is a sum; the window is resolved."""
+        return float(self.window.kernel[0] * self.window.kernel[1]) if self.mean else 1.0
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tile inside a program: the result of one operation."""
+
+    trace: Trace
+    index: int
+
+    @property
+    def operation(self) -> Operation:
+        """What makes it."""
+        return self.trace.operations[self.index]
+
+    @property
+    def dtype(self) -> Dtype:
+        """Element type."""
+        return self.operation.dtype
+
+
+@dataclass(eq=False)
+class Trace:
+    """A traced program: operations in order, the last of them the result after `Kernel.trace` has returned."""
+
+    name: str
+    inputs: int
+    operations: list[Operation] = field(default_factory=list)
+    result: int = -1
+    dtype: Dtype = Dtype.BF16  # of the tiles in memory
+
+    def add(self, operation: Operation) -> Value:
+        """Appends an operation."""
+        self.operations.append(operation)
+        return Value(self, len(self.operations) - 1)
+
+    def meaning(self, inputs: list[np.ndarray]) -> np.ndarray:
+        """The float64 meaning of arrays [N, C, H, W]; of other shapes where the program has no windows."""
+        values: list[np.ndarray] = []
+        for o in self.operations:
+            values.append(np.asarray(inputs[o.a], np.float64) if o.kind == "input" else evaluate(o, values))
+        return values[self.result]
+
+
+def evaluate(o: Operation, values: list[np.ndarray]) -> np.ndarray:
+    """One operation in float64."""
+    a = values[o.a]
+    if o.kind in ("affine", "scale"):
+        d = a * o.factor
+    elif o.kind == "max2":
+        d = np.maximum(a * o.factor, values[o.b] * o.factor)
+    elif o.kind in WINDOWED:
+        d = _windowed(o, a) * o.factor
+    else:
+        d = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[o.kind](a, values[o.b]) * o.factor
+    return np.asarray(apply_activation(d + o.bias, o.activation) * o.after)
+
+
+def _windowed(o: Operation, a: np.ndarray) -> np.ndarray:
+    """Largest value, sum, mean or weighted sum of every window of [N, C, H, W]."""
+    size = (a.shape[2], a.shape[3])
+    window = o.window.resolved(size)
+    out = window.output(size)
+    border = -np.inf if o.kind == "pool_max" else 0.0
+    bordered = fill_border(a.transpose(0, 2, 3, 1), list(window.pads), border, np.float64)
+    result = np.full((a.shape[0], *out, a.shape[1]), border)
+    for ky, kx in np.ndindex(*window.kernel):
+        part = tap(bordered, ky, kx, out[0], out[1], window.strides, (1, 1))
+        if o.kind == "pool_max":
+            result = np.maximum(result, part)
+        else:
+            result = result + (part * o.weights[ky][kx] if o.kind == "depthwise" else part)
+    divisor = window.kernel[0] * window.kernel[1] if o.mean else 1
+    return result.transpose(0, 3, 1, 2) / divisor
+
+
+_TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[None]:
+    """The trace that the vocabulary writes to."""
+    token = _TRACE.set(trace)
+    try:
+        yield
+    finally:
+        _TRACE.reset(token)
+
+
+def where() -> str:
+    """file:line of the innermost frame outside this folder."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def failure(what: str, problem: str) -> InstructionError:
+    """The error at the program's line."""
+    return InstructionError(f"{where()}: {what}: {problem}")
+
+
+def tile_of(what: str, value: Any, position: str = "") -> Value:
+    """The argument as a tile of the program being traced."""
+    if not isinstance(value, Value):
+        hint = f"; use {what}s(tile, {value!r})" if isinstance(value, int | float) and what in ("vadd", "vmul") else ""
+        raise failure(what, f"expected a tile{position}, found {type(value).__name__} {value!r}{hint}")
+    if value.trace is not _TRACE.get():
+        raise failure(what, "the tile belongs to another program; programs share no tiles")
+    return value

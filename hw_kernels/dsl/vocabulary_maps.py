@@ -1,0 +1,101 @@
+"""The vocabulary of the NPU DSL over windows of the map: reductions, pooling, depthwise convolution. All run in the vector engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from npuforge.hw_kernels.dsl.trace import MapWindow, Operation, Value, failure, where
+from npuforge.hw_kernels.dsl.vocabulary import _affine, accumulated, number, stored, upright
+
+HEIGHT, WIDTH = 2, 3  # axes of N, C, H, W
+LARGEST_PAD = 255
+
+
+def _axes(what: str, axis: int | Sequence[int]) -> MapWindow:
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    if not axes or not set(axes) <= {HEIGHT, WIDTH}:
+        raise failure(
+            what,
+            f"the pooling engine reduces axes 2 and 3 (height, width), found {axes!r}; lanes are summed by a 1x1 Conv in the network only",
+        )
+    return MapWindow((0 if HEIGHT in axes else 1, 0 if WIDTH in axes else 1))
+
+
+def _largest(what: str, x: Any, window: MapWindow) -> Value:
+    tile = upright(stored(what, x))
+    return tile.trace.add(Operation("pool_max", tile.index, window=window, dtype=tile.dtype, where=where()))
+
+
+def _smallest(what: str, x: Any, window: MapWindow) -> Value:
+    return _affine(what, _largest(what, _affine(what, stored(what, x), factor=-1.0), window), factor=-1.0)
+
+
+def _sum(what: str, x: Any, window: MapWindow, mean: bool) -> Value:
+    tile = stored(what, x)
+    operation = Operation("pool_sum", tile.index, window=window, mean=mean, dtype=accumulated(tile), where=where())
+    return tile.trace.add(operation)
+
+
+def reduce_max(x: Any, axis: int | Sequence[int] = (HEIGHT, WIDTH)) -> Value:
+    """The largest value along height, width or both, which keep the extent 1."""
+    return _largest("reduce_max", x, _axes("reduce_max", axis))
+
+
+def reduce_min(x: Any, axis: int | Sequence[int] = (HEIGHT, WIDTH)) -> Value:
+    """The smallest value."""
+    return _smallest("reduce_min", x, _axes("reduce_min", axis))
+
+
+def reduce_sum(x: Any, axis: int | Sequence[int] = (HEIGHT, WIDTH)) -> Value:
+    """The sum; in bf16 added in the order rows, then columns."""
+    return _sum("reduce_sum", x, _axes("reduce_sum", axis), False)
+
+
+def reduce_mean(x: Any, axis: int | Sequence[int] = (HEIGHT, WIDTH)) -> Value:
+    """The mean."""
+    return _sum("reduce_mean", x, _axes("reduce_mean", axis), True)
+
+
+def _two(what: str, name: str, value: Any, least: int, most: int) -> tuple[int, int]:
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    if len(pair) != 2 or not all(isinstance(v, int) and least <= v <= most for v in pair):
+        raise failure(what, f"expected {name} of {least}..{most}, one number or (height, width), found {value!r}")
+    return pair[0], pair[1]
+
+
+def _map_window(what: str, kernel: tuple[int, int], stride: Any, pad: Any) -> MapWindow:
+    strides, pads = _two(what, "strides", stride, 1, 255), _two(what, "pads", pad, 0, LARGEST_PAD)
+    if pads[0] >= kernel[0] or pads[1] >= kernel[1]:
+        raise failure(what, f"expected pads smaller than the window {kernel}, found {pads}: no window may lie outside")
+    return MapWindow(kernel, strides, (*pads, *pads))
+
+
+def pooling2d(x: Any, window: Any, stride: Any = 1, mode: str = "MAX", pad: Any = 0) -> Value:
+    """MAX, MIN, AVG or SUM of every window; numbers or (height, width). Pads don't count, and only MAX and MIN have them."""
+    what = "pooling2d"
+    kernel = _two(what, "window sizes", window, 1, 65535)
+    where_to = _map_window(what, kernel, stride, pad)
+    if mode in ("MAX", "MIN"):
+        return (_largest if mode == "MAX" else _smallest)(what, x, where_to)
+    if mode not in ("AVG", "SUM"):
+        raise failure(what, f"expected mode MAX, MIN, AVG or SUM, found {mode!r}")
+    if any(where_to.pads):
+        raise failure(
+            what,
+            f"{mode} with pads has windows of unlike counts; pads of real zeros: depthwise_conv2d(tile, weights)",
+        )
+    return _sum(what, x, where_to, mode == "AVG")
+
+
+def depthwise_conv2d(x: Any, weights: Sequence[Sequence[float]], stride: Any = 1, pad: Any = 0) -> Value:
+    """The sum of every window weighted by `weights` [height][width], the same for all channels; pads are real zeros."""
+    what = "depthwise_conv2d"
+    tile = stored(what, x)
+    rows = tuple(tuple(number(what, v) for v in row) for row in weights)
+    if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
+        raise failure(what, "expected weights as rows of equal, positive length")
+    window = _map_window(what, (len(rows), len(rows[0])), stride, pad)
+    made = Operation("depthwise", tile.index, window=window, weights=rows, where=where())
+    return tile.trace.add(replace(made, dtype=accumulated(tile)))
