@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from npuforge.compile.context import Context
 from npuforge.compile.ir.errors import NpuforgeError, WriteError
 from npuforge.compile.ir.serialize import save
@@ -136,12 +138,26 @@ def summary(compiled: CompiledProgram, ctx: Context) -> dict[str, Any]:
     }
 
 
+def source_model(model: Path) -> dict[str, Any]:
+    """The file that was compiled; `external`: the files that its weights are in, relative to it."""
+    names = {
+        entry.value
+        for tensor in onnx.load(model, load_external_data=False).graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    external = {name: sha256(model.parent / name) for name in sorted(names)}
+    return {"file": model.name, "sha256": sha256(model), "external": external}
+
+
 def manifest(compiled: CompiledProgram, ctx: Context, folder: Path) -> dict[str, Any]:
     """What a board's loader reads first: file hashes, versions, arch, preprocessing."""
     files = {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size} for p in sorted(folder.iterdir())}
     return {
         "format": 1,
         "tool": compiled.meta["tool"],
+        "model": source_model(ctx.options.model),
         "name": compiled.name,
         "arch": compiled.arch.to_json(),
         "fingerprint": compiled.arch.fingerprint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["test_memory", "test_plan", "test_border"])
 def test_unit(programs: Path, name: str) -> None:
     subprocess.run([programs / name], check=True)
+
+
+@pytest.mark.slow
+def test_sha256(programs: Path, tmp_path: Path) -> None:
+    """As Python's hashlib, over every length around a block's end and one that is read in several pieces."""
+    contents = [bytes(range(256))[:n] for n in range(130)] + [bytes(i * i % 251 for i in range(200_000))]
+    files = [tmp_path / str(n) for n in range(len(contents))]
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    done = subprocess.run([programs / "digest", *files], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [hashlib.sha256(content).hexdigest() for content in contents]
+    refused = subprocess.run([programs / "digest", tmp_path / "none"], capture_output=True, text=True)
+    assert refused.returncode == 1 and refused.stderr == f"{tmp_path / 'none'}: cannot be read\n"
 
 
 @pytest.mark.slow
