@@ -24,6 +24,7 @@ from npuforge.compile.xir.reader import check_structure
 from npuforge.compile.xir.shapes import shape_problems
 from npuforge.compile.xir.validate import check_schema
 
+HARD_SWISH_FIX_POINT = 5  # the finest one of an int8 input of HardSwish
 _ACTIVATIONS = {"Relu": "relu", "Relu6": "relu6", "HardSwish": "hard-swish", "LeakyRelu": "leaky-relu"}
 
 
@@ -160,11 +161,22 @@ class _FixWriter:
             args["bias"] = [self._constant(f"{node.name}/bias", bias, fix_bias)]
         last = self._op(node.name, kind, self._float(f"{output}_{kind}", output), args, attrs)
         word = activation_word(node.activation)
+        if word == "HardSwish":
+            last = self._before_hard_swish(node, last)
         if word != "none":
             slope: Attrs = {"alpha": Attr("float", float(node.activation.alpha))} if word == "LeakyRelu" else {}
             name = f"{node.name}/{_ACTIVATIONS[word]}"
             last = self._op(name, _ACTIVATIONS[word], self._float(name, output), {"input": [last]}, slope)
         self._fix(output, last)
+
+    def _before_hard_swish(self, node: Node, source: str) -> str:
+        """The DPU's HardSwish takes 8 bits. At 2^-5 they end at ±4, below which HardSwish is 0; above, its output ends where they do."""
+        output = node.outputs[0]
+        fix_point = self.qgraph.quant[output].fix_point
+        assert fix_point is not None
+        own = f"{node.name}/fix"
+        attrs = fix_attrs(min(fix_point, HARD_SWISH_FIX_POINT))
+        return self._op(own, "fix", self._float(own, output), {"input": [source]}, attrs)
 
     def _attrs(self, node: Node, kind: str) -> Attrs:
         x, y = self.graph.tensors[node.inputs[0]].shape, self.graph.tensors[node.outputs[0]].shape
@@ -177,7 +189,7 @@ class _FixWriter:
             first, n = int(node.attrs["indices"][0]), y[1]
             limits = {"begin": [0, 0, 0, first], "end": [x[0], x[2], x[3], first + n], "strides": [1, 1, 1, 1]}
             return {name: integers(values) for name, values in limits.items()}
-        if kind == "add":
+        if kind in ("add", "mul"):
             return {}
         attrs = window_attrs(node) | {"pad_mode": string("FLOOR")}
         if kind == "avgpool2d":

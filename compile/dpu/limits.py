@@ -1,4 +1,7 @@
-"""What a DPU target takes: `targets.json` (numbers with their sources) and the reason where a node exceeds it. The vendor's compiler has the last word."""
+"""What a DPU target takes: `targets/<family>.json` (numbers with their sources) and the reason where a node exceeds it.
+
+The vendor's compiler has the last word. Counts of channels are multiples of the target's `channel_parallel`; a weight memory is [banks, width, depth].
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,24 @@ from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.hw_kernels.windows import Window
 
-TARGETS_FILE = Path(__file__).with_name("targets.json")
+TARGETS = Path(__file__).with_name("targets")
 PREFIX = "dpu:"
 _RESIZE_AS_XIR = (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"))
+_SIDES = ("top", "left", "bottom", "right")  # as ONNX orders pads
 
 
 @dataclass(frozen=True)
 class DpuTarget:
-    """`name`: as the vendor's compiler takes it (`DPUCZDX8G_ISA1_B4096`). `operators`: limits by XIR's operator name."""
+    """`name`: as the vendor's compiler takes it (`DPUCZDX8G_ISA1_B4096`). `operators`: limits by XIR's operator name.
+
+    `fingerprint`: of the vendor's own configuration of that name; hardware built with other options has another one.
+    """
 
     name: str
+    fingerprint: int
     channel_parallel: int
-    bank_depth: int
+    output_channel_parallel: int
+    weights: dict[str, tuple[int, int, int]]  # engine (conv, depthwise) -> banks, width, depth of its weight memory
     operators: dict[str, dict[str, Any]]
 
     def reason(self, node: Node, graph: Graph) -> str:
@@ -38,29 +47,46 @@ class DpuTarget:
 
 @cache
 def _families() -> dict[str, Any]:
-    families: dict[str, Any] = json.loads(TARGETS_FILE.read_text(encoding="utf-8"))
-    return families
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(TARGETS.glob("*.json"))}
 
 
 def names() -> list[str]:
     """All targets by their full names."""
-    return [f["prefix"] + size for f in _families().values() for size in f["channel_parallel"]]
+    return [name for family in _families().values() for name in family["targets"]]
 
 
 def load(text: str) -> DpuTarget:
-    """The target of `dpu:DPUCZDX8G` (the family's default size) or `dpu:DPUCZDX8G_ISA1_B1024`. UsageError for any other."""
+    """The target of `dpu:DPUCZDX8G` (the family's default) or `dpu:DPUCZDX8G_ISA1_B1024`. UsageError for any other."""
     wanted = text.removeprefix(PREFIX)
-    for family, values in _families().items():
-        for size, parallel in values["channel_parallel"].items():
-            name = values["prefix"] + size
-            if wanted == name or (wanted == family and size == values["default"]):
-                return DpuTarget(name, parallel, values["bank_depth"], values["operators"])
+    wanted = _families()[wanted]["default"] if wanted in _families() else wanted
+    for family in _families().values():
+        if wanted in family["targets"]:
+            return _target(wanted, family)
     known = ", ".join(PREFIX + n for n in (*_families(), *names()))
     raise UsageError(f"--target {text}: no such target; expected npuforge, ascend:SOC or one of {known}")
 
 
+def _target(name: str, family: dict[str, Any]) -> DpuTarget:
+    own = family["targets"][name]
+    weights = {
+        engine: tuple(own[f"{engine}_weights"]) for engine in ("conv", "depthwise") if f"{engine}_weights" in own
+    }
+    operators = {op: limits for op, limits in family["operators"].items() if op not in own.get("without", [])}
+    parallel = own["channel_parallel"], own["output_channel_parallel"]
+    return DpuTarget(name, int(own["fingerprint"], 16), *parallel, weights, operators)
+
+
+def numbers(text: str) -> set[int]:
+    """Whole numbers as the vendor writes them: `1-16`, `1,2,3,5,7`, `1-3,7`."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        found |= set(range(int(low), int(high or low) + 1))
+    return found
+
+
 def activation_word(activation: Activation) -> str:
-    """The activation as `targets.json` spells it."""
+    """The activation as the target files spell it."""
     if activation.kind == "Clip" and (activation.low, activation.high) == (0.0, math.inf):
         return "Relu"
     return "Relu6" if activation.kind == "Clip" and (activation.low, activation.high) == (0.0, 6.0) else activation.kind
@@ -73,58 +99,87 @@ def xir_operator(node: Node, graph: Graph) -> str:
         return "depthwise-conv2d" if 1 < group == graph.tensors[node.inputs[0]].shape[1] else "conv2d"
     if node.op == "ConvTranspose":
         return "transposed-conv2d"
-    words = {"MaxPool": "maxpool2d", "AveragePool": "avgpool2d", "Add": "add", "Concat": "concat"}
+    words = {"MaxPool": "maxpool2d", "AveragePool": "avgpool2d", "Add": "add", "Mul": "mul", "Concat": "concat"}
     return (words | {"Resize": "resize", "ChannelGather": "strided_slice"}).get(node.op, "")
 
 
-def _outside(what: str, values: list[int], allowed: list[int]) -> str:
-    low, high = allowed
-    wrong = not all(low <= v <= high for v in values)
-    return f"{what} {'x'.join(map(str, values))} (height x width), allowed {low} to {high}" if wrong else ""
+def _outside(what: str, values: list[int], allowed: str) -> str:
+    return "" if set(values) <= numbers(allowed) else f"{what} {_by(values)} (height x width), allowed {allowed}"
+
+
+def _by(values: list[int]) -> str:
+    return "x".join(map(str, values))
 
 
 def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
     operator = xir_operator(node, graph)
     limits = target.operators.get(operator)
     if limits is None:
-        return f"no operator {node.op}"
+        return f"no operator {operator or node.op}"
     word = activation_word(node.activation)
     if word not in limits["activations"]:
         remedy = "; --silu hardswish replaces it" if word == "Silu" else ""
         return f"{operator} with {word}, allowed {', '.join(limits['activations'])}{remedy}"
+    if any(t in graph.constants for t in node.inputs[:1]):
+        return f"{operator} with a constant in front"
     channels_in, channels_out = graph.tensors[node.inputs[0]].shape[1], graph.tensors[node.outputs[0]].shape[1]
-    most = limits.get("output_channels", 0) * target.channel_parallel
-    if most and channels_out > most:
-        return f"{channels_out} output channels, allowed {most}"
-    if "kernel" in limits or "kernel_per_stride" in limits:
-        problem = _window_problem(target, limits, node, channels_in)
-        if problem:
-            return problem
-    return _meaning_problem(operator, node, graph)
+    for side, count in (("input", channels_in), ("output", channels_out)):
+        most = limits.get(f"{side}_channels", 0) * target.channel_parallel
+        if most and count > most:
+            return f"{count} {side} channels, allowed {most}"
+    problem = _window_problem(target, limits, node, channels_in) if "kernel_shape" in node.attrs else ""
+    return problem or _meaning_problem(operator, node, graph)
 
 
 def _window_problem(target: DpuTarget, limits: dict[str, Any], node: Node, channels: int) -> str:
     window, kernel = Window.of(node), [int(k) for k in node.attrs["kernel_shape"]]
     strides, dilations = [int(s) for s in window.strides], [int(d) for d in window.dilations]
-    top, left, bottom, right = (int(p) for p in window.pads)
     problem = _outside("kernel", kernel, limits["kernel"]) if "kernel" in limits else ""
     if "stride" in limits:
         problem = problem or _outside("stride", strides, limits["stride"])
-    if "kernel_per_stride" in limits:
-        ratios = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
-        problem = problem or _outside("kernel/stride", ratios, limits["kernel_per_stride"])
-    if problem:
-        return problem
-    reach = [(k - 1) * d + limits["pad_excess"] for k, d in zip(kernel, dilations, strict=True)]
-    reach = [min(r, limits.get("largest_pad", r)) for r in reach]
-    if max(top, bottom) > reach[0] or max(left, right) > reach[1]:
-        return f"pads {[top, left, bottom, right]} (top, left, bottom, right), allowed {reach[0]} and {reach[1]}"
+    if (
+        "kernel_per_stride" in limits
+    ):  # as the vendor's inspector divides: neither the whole part nor the rounded-up one may be outside
+        allowed = limits["kernel_per_stride"]
+        for round_up in (0, 1):
+            ratios = [(k + round_up * (s - 1)) // s for k, s in zip(kernel, strides, strict=True)]
+            problem = problem or _outside("kernel/stride", ratios, allowed)
+    if not problem and limits.get("square") and kernel[0] != kernel[1]:
+        problem = f"kernel {_by(kernel)} (height x width), allowed square ones only"
+    if not problem and limits.get("stride_within_kernel") and any(s > k for k, s in zip(kernel, strides, strict=True)):
+        problem = f"stride {_by(strides)} beyond the kernel {_by(kernel)} (height x width)"
+    return (
+        problem or _pad_problem(limits, window, kernel) or _memory_problem(target, limits, kernel, dilations, channels)
+    )
+
+
+def _pad_problem(limits: dict[str, Any], window: Window, kernel: list[int]) -> str:
+    pads = [int(p) for p in window.pads]
+    reach = [(k - 1) * int(d) for k, d in zip(kernel, window.dilations, strict=True)] * 2
+    allowed = [min(r, limits.get("pads", {}).get(side, r)) for side, r in zip(_SIDES, reach, strict=True)]
+    if all(p <= most for p, most in zip(pads, allowed, strict=True)):
+        return ""
+    return f"pads {pads} (top, left, bottom, right), allowed {allowed}"
+
+
+def _memory_problem(
+    target: DpuTarget, limits: dict[str, Any], kernel: list[int], dilations: list[int], channels: int
+) -> str:
     most = limits.get("dilated_channels", 0) * target.channel_parallel
     if most and max(dilations) * channels > most:
         return f"dilation times input channels {max(dilations) * channels}, allowed {most}"
-    banked = kernel[0] * kernel[1] * -(-channels // target.channel_parallel)
-    if limits.get("banked_input") and banked > target.bank_depth:
-        return f"kernel times blocks of input channels {banked}, allowed {target.bank_depth}"
+    area = math.prod(kernel)
+    if "kernel_area" in limits:
+        blocks = -(-channels // limits["kernel_area"]["channels"]) if "channels" in limits["kernel_area"] else 1
+        if area * blocks > limits["kernel_area"]["most"]:
+            return f"kernel {_by(kernel)} covers {area * blocks} taps, allowed {limits['kernel_area']['most']}"
+    engine = limits.get("weights")
+    if engine:
+        banks, width, depth = target.weights[engine]
+        blocks = -(-channels // width) * -(-target.output_channel_parallel // banks)
+        words = area * (blocks if engine == "conv" else -(-target.channel_parallel // width))
+        if words > depth:
+            return f"weights of {words} words in a memory of {depth} (kernel {_by(kernel)}, {channels} input channels)"
     return ""
 
 
@@ -144,8 +199,8 @@ def _meaning_problem(operator: str, node: Node, graph: Graph) -> str:
         divisor = window_counts(node, x[2], x[3])[1]
         if not (divisor == int(np.prod(node.attrs["kernel_shape"]))).all():
             return "average pooling whose border windows divide by fewer taps"
-    if operator == "add" and any(graph.tensors[t].shape != y for t in node.inputs):
-        return "addition with broadcasting"
+    if operator in ("add", "mul") and any(t in graph.constants or graph.tensors[t].shape != y for t in node.inputs):
+        return "element-wise with broadcasting or a constant"
     if operator == "resize":
         known = (
             node.attrs.get("mode", "nearest") == "nearest"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import stat
 from pathlib import Path
@@ -58,7 +59,8 @@ def network(groups: int = 1) -> onnx.ModelProto:
         conv("a1", "up", (8, 8, 3, 3), "ConvTranspose", strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
         make("Resize", ["k1", "", "scales"], ["n1"], "n1", **upsampling),
         make("Add", ["up", "n1"], ["sum"], "sum"),
-        make("Concat", ["sum", "n1"], ["cat"], "cat", axis=1),
+        make("Mul", ["sum", "n1"], ["product"], "product"),
+        make("Concat", ["sum", "product"], ["cat"], "cat", axis=1),
         conv("cat", "h", (5, 16, 1, 1)),
         make("Sigmoid", ["h"], ["y"], "y"),
     ]
@@ -133,6 +135,8 @@ def execute(model: XModel, image: np.ndarray) -> dict[str, np.ndarray]:
             result = np.where(x < 0, x * op.get("alpha"), x)
         elif op.type == "add":
             result = args["input"][0] + args["input"][1]
+        elif op.type == "mul":
+            result = args["input"][0] * args["input"][1]
         elif op.type == "concat":
             result = np.concatenate(args["input"], op.get("axis"))
         elif op.type == "resize":
@@ -159,7 +163,16 @@ def test_fix_form_gives_our_integers() -> None:
         assert fix is not None
         np.testing.assert_array_equal(found[f"{name}_fix"] * 2.0**fix, expected[name], err_msg=name)
     kinds = {op.type for op in build_fix_form(qgraph).ops}
-    assert {"conv2d", "depthwise-conv2d", "transposed-conv2d", "maxpool2d", "avgpool2d", "add", "concat"} <= kinds
+    assert {
+        "conv2d",
+        "depthwise-conv2d",
+        "transposed-conv2d",
+        "maxpool2d",
+        "avgpool2d",
+        "add",
+        "mul",
+        "concat",
+    } <= kinds
     assert {"resize", "relu", "relu6", "leaky-relu", "fix", "data", "const", "transpose", "sigmoid"} <= kinds
 
 
@@ -195,7 +208,7 @@ MAP = (1, 16, 40, 40)
         ("Conv", MAP, LINEAR, {"kernel_shape": [3, 3], "pads": [2, 2, 2, 2]}, ""),
         ("Conv", (1, 4096, 9, 9), LINEAR, {"kernel_shape": [1, 1], "dilations": [2, 2]}, "8192, allowed 4096"),
         # 16 x 16 taps of 9 blocks of 16 channels are 2304 entries of a bank of 2048; 8 blocks fill it
-        ("Conv", (1, 144, 40, 40), LINEAR, {"kernel_shape": [16, 16]}, "2304, allowed 2048"),
+        ("Conv", (1, 144, 40, 40), LINEAR, {"kernel_shape": [16, 16]}, "2304 words in a memory of 2048"),
         ("Conv", (1, 128, 40, 40), LINEAR, {"kernel_shape": [16, 16]}, ""),
         ("Conv", MAP, Activation("Silu"), {"kernel_shape": [1, 1]}, "--silu hardswish"),
         ("Conv", MAP, Activation("PRelu"), {"kernel_shape": [1, 1]}, "conv2d with PRelu"),
@@ -204,7 +217,14 @@ MAP = (1, 16, 40, 40)
         ("Conv", MAP, Activation("LeakyRelu"), {"kernel_shape": [1, 1], "group": 16}, "depthwise-conv2d with Leaky"),
         ("MaxPool", MAP, LINEAR, {"kernel_shape": [3, 3], "dilations": [2, 2]}, "dilated pooling"),
         ("AveragePool", MAP, LINEAR, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, "fewer taps"),
-        ("Mul", MAP, LINEAR, {}, "no operator Mul"),
+        ("Conv", MAP, LINEAR, {"kernel_shape": [31, 33], "group": 16, "pads": [15, 15, 30, 32]}, ""),
+        ("Conv", MAP, LINEAR, {"kernel_shape": [31, 33], "group": 16, "pads": [16, 0, 0, 0]}, "pads [16, 0, 0, 0]"),
+        ("ConvTranspose", MAP, LINEAR, {"kernel_shape": [2, 2], "strides": [4, 4]}, "kernel/stride 0x0"),
+        ("ConvTranspose", MAP, LINEAR, {"kernel_shape": [33, 2], "strides": [2, 2]}, "kernel/stride 17x1"),
+        ("MaxPool", MAP, LINEAR, {"kernel_shape": [257, 1]}, "kernel 257x1 (height x width), allowed 1-256"),
+        ("Mul", MAP, LINEAR, {}, ""),
+        ("Mul", MAP, Activation("LeakyRelu"), {}, "mul with LeakyRelu, allowed none, Relu"),
+        ("Sub", MAP, LINEAR, {}, "no operator Sub"),
         ("ChannelGather", MAP, LINEAR, {"indices": [0, 2, 4]}, "no range"),
     ],
 )
@@ -222,10 +242,62 @@ def test_output_channels_by_the_size_of_the_dpu() -> None:
 
 
 def test_unknown_target() -> None:
-    with pytest.raises(
-        UsageError, match="--target dpu:B9: no such target; expected npuforge, ascend:SOC or one of dpu:DPUCZDX8G,"
-    ):
+    wanted = "--target dpu:B9: no such target; expected npuforge, ascend:SOC or one of dpu:DPUCAHX8H, dpu:DPUCV2DX8G,"
+    with pytest.raises(UsageError, match=wanted):
         limits.load("dpu:B9")
+
+
+@pytest.mark.parametrize(
+    ("target", "op", "x", "attrs", "words"),
+    [
+        (
+            "DPUCAHX8H",
+            "Conv",
+            MAP,
+            {"kernel_shape": [4, 4], "group": 16},
+            "kernel 4x4 (height x width), allowed 1,2,3,5",
+        ),
+        (
+            "DPUCAHX8H",
+            "Conv",
+            MAP,
+            {"kernel_shape": [2, 2], "strides": [3, 3], "group": 16},
+            "stride 3x3 beyond the kernel",
+        ),
+        ("DPUCAHX8H", "AveragePool", MAP, {"kernel_shape": [2, 3]}, "kernel 2x3 (height x width), allowed square"),
+        ("DPUCAHX8H", "MaxPool", MAP, {"kernel_shape": [9, 9]}, "kernel 9x9 (height x width), allowed 1-8"),
+        ("DPUCAHX8H", "Mul", MAP, {}, "no operator mul"),
+        ("DPUCAHX8H_ISA2", "Conv", MAP, {"kernel_shape": [3, 3], "group": 16}, "no operator depthwise-conv2d"),
+        ("DPUCVDX8G", "Conv", MAP, {"kernel_shape": [9, 9]}, "covers 81 taps, allowed 64"),
+        ("DPUCVDX8G", "Conv", (1, 2049, 9, 9), {"kernel_shape": [6, 6]}, "covers 72 taps, allowed 64"),
+        ("DPUCVDX8G", "Conv", MAP, {"kernel_shape": [8, 8]}, ""),
+        # 64 taps x 64 blocks x 4 passes over 16 banks are 16384 of 8192 words; with 32 outputs in parallel 2 passes, 8192
+        ("DPUCVDX8G_ISA3_C64B1", "Conv", (1, 1024, 9, 9), {"kernel_shape": [8, 8]}, "16384 words in a memory of 8192"),
+        ("DPUCVDX8G_ISA3_C32B1", "Conv", (1, 1024, 9, 9), {"kernel_shape": [8, 8]}, ""),
+        ("DPUCV2DX8G", "Conv", MAP, {"kernel_shape": [6, 9]}, "covers 54 taps, allowed 53"),
+    ],
+)
+def test_limits_of_other_families(target: str, op: str, x: tuple[int, ...], attrs: dict[str, Any], words: str) -> None:
+    reason = limits.load(f"dpu:{target}").reason(*one_node(op, x, MAP, LINEAR, **attrs))
+    assert words in reason and bool(reason) == bool(words), reason
+
+
+def test_every_limit_names_a_source_of_its_file() -> None:
+    for file in limits.TARGETS.glob("*.json"):
+        family = json.loads(file.read_text())
+        assert family["default"] in family["targets"]
+        for name, operator in family["operators"].items():
+            assert operator["sources"] and set(operator["sources"]) <= set(family["sources"]), (file.name, name)
+
+
+def test_fingerprints_are_those_of_compiled_files() -> None:
+    """Both of AMD's compiled examples name the target and carry its fingerprint."""
+    samples = Path(__file__).resolve().parents[2].parent / "shared" / "xir" / "samples"
+    if not samples.is_dir():
+        pytest.skip(f"{samples} is not there")
+    for file in samples.glob("*.xmodel"):
+        for child in read_xmodel(file).by_device("DPU"):
+            assert child.get("dpu_fingerprint") == limits.load(child.get("dpu_name")).fingerprint
 
 
 # ---- activations
