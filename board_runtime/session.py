@@ -20,6 +20,7 @@ from npuforge.compile.ir.errors import FormatError, UsageError, WriteError
 from npuforge.compile.ir.files import whole_file
 
 DEVICES: tuple[str, ...] = _native.DEVICES
+Span = tuple[str, str, int, int]  # of a partition: name, NPU or CPU, start and duration in nanoseconds
 
 
 @dataclass(frozen=True)
@@ -111,24 +112,12 @@ class Session:
         self, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray], file: str | os.PathLike[str], runs: int = 1
     ) -> dict[str, np.ndarray]:
         """`runs` inferences; writes a Chrome/Perfetto trace of the partitions."""
-        arrays, events, start = self._arrays(inputs), [], 0
-        for index in range(max(1, runs)):
-            spans: list[tuple[str, str, int, int]] = []
+        arrays, inferences = self._arrays(inputs), []
+        for _ in range(max(1, runs)):
+            spans: list[Span] = []
             outputs = self.native.run(arrays, profile=spans)
-            end = max((s + d for _, _, s, d in spans), default=0)
-            events.append(_event(f"inference {index}", "run", start, end, 1))
-            events += [_event(name, kind, start + s, d, 2 if kind == "NPU" else 3) for name, kind, s, d in spans]
-            start += end
-        names = [
-            {"name": "thread_name", "ph": "M", "pid": 1, "tid": tid, "args": {"name": text}}
-            for tid, text in ((1, self.name), (2, f"NPU ({self.device})"), (3, "CPU"))
-        ]
-        text = json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"})
-        try:
-            with whole_file(Path(file)) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise WriteError(f"{os.fspath(file)}: cannot be written ({error.strerror})") from None
+            inferences.append(spans)
+        write_profile(Path(file), self.name, self.device, inferences)
         return self._named(outputs)
 
     def prometheus(self) -> str:
@@ -136,17 +125,44 @@ class Session:
         return str(self.native.prometheus())
 
     def _arrays(self, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> list[np.ndarray]:
-        if not isinstance(inputs, Mapping):
-            return [np.asarray(array) for array in inputs]
-        unknown = [name for name in inputs if name not in {spec.name for spec in self.inputs}]
-        missing = [spec.name for spec in self.inputs if spec.name not in inputs]
-        if unknown or missing:
-            names = ", ".join(spec.name for spec in self.inputs)
-            raise UsageError(f"model {self.name}: expected the inputs {names}, found {', '.join(inputs) or 'none'}")
-        return [np.asarray(inputs[spec.name]) for spec in self.inputs]
+        return named_arrays(self.name, self.inputs, inputs)
 
     def _named(self, outputs: list[np.ndarray]) -> dict[str, np.ndarray]:
         return {spec.name: array for spec, array in zip(self.outputs, outputs, strict=True)}
+
+
+def named_arrays(
+    model: str, specs: Sequence[TensorSpec], inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Arrays in the order of `specs`; given by name, none may be missing or unknown."""
+    if not isinstance(inputs, Mapping):
+        return [np.asarray(array) for array in inputs]
+    unknown = [name for name in inputs if name not in {spec.name for spec in specs}]
+    missing = [spec.name for spec in specs if spec.name not in inputs]
+    if unknown or missing:
+        names = ", ".join(spec.name for spec in specs)
+        raise UsageError(f"model {model}: expected the inputs {names}, found {', '.join(inputs) or 'none'}")
+    return [np.asarray(inputs[spec.name]) for spec in specs]
+
+
+def write_profile(file: Path, model: str, device: str, inferences: Sequence[Sequence[Span]]) -> None:
+    """A Chrome/Perfetto trace of inferences, one after the other."""
+    events, start = [], 0
+    for index, spans in enumerate(inferences):
+        end = max((s + d for _, _, s, d in spans), default=0)
+        events.append(_event(f"inference {index}", "run", start, end, 1))
+        events += [_event(name, kind, start + s, d, 2 if kind == "NPU" else 3) for name, kind, s, d in spans]
+        start += end
+    names = [
+        {"name": "thread_name", "ph": "M", "pid": 1, "tid": tid, "args": {"name": text}}
+        for tid, text in ((1, model), (2, f"NPU ({device})"), (3, "CPU"))
+    ]
+    text = json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"})
+    try:
+        with whole_file(file) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WriteError(f"{os.fspath(file)}: cannot be written ({error.strerror})") from None
 
 
 def _event(name: str, category: str, start: int, duration: int, tid: int) -> dict[str, Any]:

@@ -93,6 +93,11 @@ class Subgraph:
             raise UsageError(f"subgraph {self.name}: no attribute {name!r}; found: {', '.join(self.attrs) or 'none'}")
         return self.attrs[name]
 
+    def set_attr(self, name: str, value: Any) -> Subgraph:
+        """Sets an attribute of this object, not of the file."""
+        self.attrs[name] = value
+        return self
+
     def get_children(self) -> list[Subgraph]:
         """Partitions of the root."""
         return list(self._children)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from npuforge.board_runtime.session import Session
+from npuforge.board_runtime.devices import AnySession, open_session
 from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.compile.onnx_runner import make_session
 from npuforge.scripts.build_folder import Build, open_build
@@ -93,7 +93,7 @@ def bench(
         raise UsageError(f"--isa {isa}: expected one of {', '.join(INSTRUCTION_SETS)}")
     if isa != "auto" and device != "sim":
         raise UsageError(f"--isa {isa}: only the device sim has instruction sets, found --device {device}")
-    session = Session(build.bin, device=device, threads=threads, level=isa)
+    session = open_session(build.folder, device, threads, level=isa)
     feeds = random_feeds(session)
     sides: list[Callable[[], object]] = [lambda: session.run(feeds)]
     if peer is not None:
@@ -131,7 +131,7 @@ def summarise(samples: list[float]) -> Timing:
     return Timing(float(np.median(samples)), min(samples), float(np.percentile(samples, 90)), len(samples))
 
 
-def random_feeds(session: Session) -> dict[str, np.ndarray]:
+def random_feeds(session: AnySession) -> dict[str, np.ndarray]:
     """Random input tensors as the ONNX network takes them; the values have no influence on speed."""
     rng = np.random.default_rng(0)
     feeds = {}
@@ -142,7 +142,7 @@ def random_feeds(session: Session) -> dict[str, np.ndarray]:
 
 
 def onnxruntime_side(
-    build: Build, session: Session, feeds: dict[str, np.ndarray], threads: int
+    build: Build, session: AnySession, feeds: dict[str, np.ndarray], threads: int
 ) -> Callable[[], object]:
     """The build's float network in ONNX Runtime on as many threads."""
     model = make_session(onnx.load(build.reference), ["CPUExecutionProvider"], threads)

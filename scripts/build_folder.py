@@ -25,6 +25,11 @@ class Build:
     preprocess: Preprocess
 
     @property
+    def target(self) -> str:
+        """The vendor's DPU it was compiled for, empty for our own NPU."""
+        return str(self.manifest.get("target", ""))
+
+    @property
     def bin(self) -> Path:
         """The `.bin` file."""
         return self.folder / BIN
@@ -71,7 +76,8 @@ def open_build(folder: Path) -> Build:
             raise ValueError(f"format {manifest.get('format')!r}, expected 1: another version of npuforge wrote it")
         if any(not isinstance(digest, str) or Path(name).name != name for name, digest in files.items()):
             raise ValueError("its files are not plain names with their sha256")
-        missing = [name for name in (BIN, QUANTISED, REFERENCE, SUMMARY) if name not in files]
+        own = () if manifest.get("target") else (BIN,)
+        missing = [name for name in (*own, QUANTISED, REFERENCE, SUMMARY) if name not in files]
         if missing:
             raise ValueError(f"it does not list {missing[0]}")
         preprocess = parse_preprocess(manifest["preprocess"], str(path))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npuforge.board_runtime.session import Session, TraceRecord
+from npuforge.board_runtime.devices import open_session
+from npuforge.board_runtime.session import TraceRecord
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.image import Geometry, fit, load_image, to_float
 from npuforge.compile.ir.preprocess import Preprocess
@@ -129,12 +130,17 @@ class DeviceColumn:
     def __init__(
         self, build: Build, device: str, threads: int = 2, expected_arch: Mapping[str, Any] | None = None
     ) -> None:
-        self.session = Session(build.bin, device=device, threads=threads, expected_arch=expected_arch)
+        self.session = open_session(build.folder, device, threads, expected_arch)
         self._input = self.session.inputs[0].name
+        self._build = build
 
     def trace(self, image: Prepared) -> tuple[Arrays, list[TraceRecord]]:
         """The outputs, and what every layer left on the device."""
-        return self.session.trace({self._input: image.tensor})
+        outputs, records = self.session.trace({self._input: image.tensor})
+        if not all(record.id for record in records):  # tensors that left a DPU; it knows no layers
+            layers = {t: n.name for n in self._build.qgraph.graph.nodes for t in n.outputs}
+            records = [replace(record, name=layers.get(record.tensor, record.tensor)) for record in records]
+        return outputs, records
 
     def __call__(self, image: Prepared) -> Arrays:
         return self.session.run({self._input: image.tensor})

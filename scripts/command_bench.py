@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from npuforge.board_runtime.devices import check_device
 from npuforge.scripts.bench import bench
-from npuforge.scripts.command_run import check_device
-from npuforge.scripts.common import print_json, progress
+from npuforge.scripts.common import DEVICE_HELP, print_json, progress
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
         peer: Annotated[
             str | None, typer.Option("--peer", help="onnxruntime: the float network on as many threads")
         ] = None,
-        device: Annotated[str, typer.Option("--device", help="sim or csim")] = "sim",
+        device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
         threads: Annotated[int, typer.Option("--threads", help="Threads of both sides", min=1)] = 2,
         runs: Annotated[int, typer.Option("--runs", help="Inferences to time", min=1)] = 100,
         isa: Annotated[

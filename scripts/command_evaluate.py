@@ -8,13 +8,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import COCO_SETTINGS, Head
 from npuforge.compile.ir.errors import UsageError
 from npuforge.scripts.build_folder import Build, open_build
 from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn, prepare_image
 from npuforge.scripts.command_compare import Count, load_truth
-from npuforge.scripts.command_run import check_device
-from npuforge.scripts.common import print_json, progress
+from npuforge.scripts.common import DEVICE_HELP, print_json, progress
 from npuforge.scripts.comparison import COLUMNS, Progress
 from npuforge.scripts.datasets import Dataset
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         columns: Annotated[
             str, typer.Option("--columns", help="Which of float,integer,device")
         ] = "float,integer,device",
-        device: Annotated[str, typer.Option("--device", help="sim or csim")] = "sim",
+        device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
         reference: Annotated[str, typer.Option("--reference", help="auto, or a recorded .npz")] = "auto",
         first: Annotated[int, typer.Option("--first", help="Skip so many images (by name)", min=0)] = 0,
         count: Count = 0,

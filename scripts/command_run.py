@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import Head, Settings
-from npuforge.board_runtime.session import DEVICES
 from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.ir.image import list_images
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels import arch as arches
 from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.columns import DeviceColumn, prepare_image
-from npuforge.scripts.common import check_folder, check_target, print_json, progress, show_notice
+from npuforge.scripts.common import DEVICE_HELP, check_folder, check_target, print_json, progress, show_notice
 from npuforge.scripts.draw import class_name, draw_detections, save_image
 
 
@@ -33,12 +33,6 @@ def detection_rows(detections: np.ndarray, class_names: list[str], oriented: boo
     ]
 
 
-def check_device(device: str) -> None:
-    """UsageError for a device that this installation does not have."""
-    if device not in DEVICES:
-        raise UsageError(f"--device {device}: this installation has {', '.join(DEVICES)}")
-
-
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
@@ -46,9 +40,7 @@ def register(app: typer.Typer) -> None:
     def command(
         build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote, or its model.bin")],
         image: Annotated[Path, typer.Argument(help="An image or a folder of images")],
-        device: Annotated[
-            str, typer.Option("--device", help="sim (fast, bit-exact) or csim (the HLS C++ itself)")
-        ] = "sim",
+        device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
         draw: Annotated[Path | None, typer.Option("--draw", help="Folder for the drawn images")] = None,
         tensors: Annotated[Path | None, typer.Option("--tensors", help="Save the output tensors as .npz here")] = None,
         score: Annotated[float | None, typer.Option("--score", help="Score threshold", min=0.0, max=1.0)] = None,

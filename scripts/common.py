@@ -17,6 +17,8 @@ from npuforge.compile.context import STEPS, no_progress
 from npuforge.compile.context import Progress as ProgressCallback
 from npuforge.compile.ir.errors import UsageError, WriteError
 
+DEVICE_HELP = "sim (fast, bit-exact), csim (the HLS C++ itself) or dpu (model.xmodel on the vendor's runtime)"
+
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[ProgressCallback]:

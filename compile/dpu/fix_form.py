@@ -13,7 +13,7 @@ import numpy as np
 
 from npuforge.compile.dpu.limits import activation_word, xir_operator
 from npuforge.compile.ir.errors import QuantisationError, VerifyError
-from npuforge.compile.ir.graph import Node
+from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
 from npuforge.compile.xir import cpu_ops
 from npuforge.compile.xir.bounds import bounded
@@ -45,6 +45,12 @@ def build_fix_form(qgraph: QGraph) -> XModel:
     if wrong:
         raise VerifyError(f"writing the fix form: {wrong[0]}")
     return model
+
+
+def nhwc_tensors(graph: Graph, tensors: Sequence[str]) -> list[str]:
+    """Those of the network's outputs that the file gives as N, H, W, C: the DPU's. All others have ONNX's order of axes."""
+    on_dpu = {t for node in graph.nodes if node.device == "NPU" for t in node.outputs}
+    return [t for t in tensors if t in on_dpu and len(graph.tensors[t].shape) == 4]
 
 
 def write_fix_form(qgraph: QGraph, path: Path) -> XModel:

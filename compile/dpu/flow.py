@@ -1,6 +1,7 @@
 """`--target dpu:NAME`: import and fuse, the DPU's activations, partition by the target's limits, `pow2` quantisation, fix form, vendor's compiler.
 
-Files: `quantised.xmodel` (the fix form), `arch.json`, `quantised.npz` (our integers), `dpu.json` (the report), and what `vai_c_xir` made where it is.
+Files: `quantised.xmodel` (the fix form), `arch.json`, `quantised.npz` (our integers), `dpu.json` (the report), what `vai_c_xir` made where it is, and what the
+sub-commands need of every build: `reference.onnx`, `summary.json`, `manifest.json`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from npuforge.compile import pipeline
 from npuforge.compile.context import Context, Options
 from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss
-from npuforge.compile.dpu.fix_form import write_fix_form
+from npuforge.compile.dpu.fix_form import nhwc_tensors, write_fix_form
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.vendor_compiler import PROGRAM, Compiled, compile_fix_form
 from npuforge.compile.ir.errors import UnsupportedError
@@ -25,8 +26,9 @@ from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import prepare
 from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps import calibrate, fold, fuse, partition
+from npuforge.compile.steps.generate import TOOL
 from npuforge.compile.steps.verify import verify as verify_graph
-from npuforge.compile.steps.write_files import QUANTISED, staging
+from npuforge.compile.steps.write_files import MANIFEST, QUANTISED, SUMMARY, files_of, origin, staging, write_reference
 
 FIX_FORM, REPORT = "quantised.xmodel", "dpu.json"
 
@@ -87,7 +89,32 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         build.compiler = compile_fix_form(folder / FIX_FORM, target, folder, "model")
         _notices(build, ctx)
         (folder / REPORT).write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1), encoding="utf-8")
+        write_reference(ctx, folder)
+        (folder / SUMMARY).write_text(json.dumps(origin(ctx), indent=1, default=str), encoding="utf-8")
+        (folder / MANIFEST).write_text(json.dumps(_manifest(graph, target, ctx, folder), indent=1), encoding="utf-8")
     return build
+
+
+def _manifest(graph: Graph, target: DpuTarget, ctx: Context, folder: Path) -> dict[str, Any]:
+    """As of every build; `target` instead of an arch of ours, and which network inputs and outputs are N, H, W, C (in ONNX; in the file)."""
+    shapes = {t: list(graph.tensors[t].shape) for t in (*graph.inputs, *graph.outputs)}
+    nhwc_inputs = [t for t in graph.inputs if graph.input_layout.get(t) == "NHWC"]
+    onnx_shapes = shapes | {t: [shapes[t][i] for i in (0, 2, 3, 1)] for t in nhwc_inputs}
+    return {
+        "format": 1,
+        "tool": TOOL,
+        "name": graph.name or "network",
+        "target": target.name,
+        "arch": {"name": target.name},
+        "fingerprint": f"0x{target.fingerprint:016x}",
+        "mode": "pow2",
+        "files": files_of(folder),
+        "inputs": {t: onnx_shapes[t] for t in graph.inputs},
+        "outputs": {t: shapes[t] for t in graph.outputs},
+        "nhwc_inputs": nhwc_inputs,
+        "nhwc_outputs": nhwc_tensors(graph, graph.outputs),
+        "preprocess": ctx.preprocess.to_json(),
+    }
 
 
 def _check_not_empty(build: DpuBuild) -> None:
@@ -113,6 +140,8 @@ def _notices(build: DpuBuild, ctx: Context) -> None:
         ctx.note([f"{what}; relative change of the float outputs on {build.loss_images} images: {loss}"])
     exceeding = {n: r for n, r in build.cpu.items() if r.startswith(build.target)}
     ctx.note(f"node '{name}' is left to the CPU: {reason}" for name, reason in exceeding.items())
+    if build.compiler is not None and build.compiler.unlike_target:
+        ctx.note([build.compiler.unlike_target])
     if build.compiler is not None and not build.compiler.ran:
         command = " ".join(build.compiler.command)
         ctx.note(

@@ -15,15 +15,19 @@ from npuforge.compile.xir.reader import read_xmodel
 
 PROGRAM = "vai_c_xir"
 _COUNTS = re.compile(r"Total device subgraph number (\d+), (DPU|CPU) subgraph number (\d+)")
-_ON_CPU = re.compile(r"\{name = ([^,{}]+), type = ([^{}]+?)\}.*(?:[Aa]ssign(?:ed)?(?: it)? to CPU)")
+_ON_CPU = re.compile(
+    r"(?:\[UNILOG\]\[\w+\] )?(.*?)xir::Op\{name = ([^,{}]+), type = ([^{}]+?)\}(.*[Aa]ssign(?:ed)?(?: it)? to CPU.*)"
+)
 _TARGET = re.compile(r"Target architecture: (\S+)")
+_OPERATORS = re.compile(r"Graph name: .*, with op num: (\d+)")
 
 
 @dataclass
 class Compiled:
-    """What the vendor's log says. Counts are None where it doesn't. `on_cpu`: operators it gave to the CPU, `name (type)`.
+    """What the vendor's log says. Counts are None where it doesn't. `on_cpu`: operators it gave to the CPU, `name (type)`, and the log's first reason.
 
-    `ran` is False, with nothing else, where the program is not on the path. `fingerprints`: of the compiled file's DPU subgraphs, hexadecimal.
+    `ran` is False, with nothing else, where the program is not on the path. `fingerprints`, `dpu_names`: of the compiled file's DPU subgraphs;
+    `unlike_target`: a line where a fingerprint is not the target's own, else empty.
     """
 
     command: list[str]
@@ -32,8 +36,11 @@ class Compiled:
     subgraphs: int | None = None
     dpu_subgraphs: int | None = None
     cpu_subgraphs: int | None = None
-    on_cpu: list[str] = field(default_factory=list)
+    operators: int | None = None
+    on_cpu: dict[str, str] = field(default_factory=dict)
     fingerprints: list[str] = field(default_factory=list)
+    dpu_names: list[str] = field(default_factory=list)
+    unlike_target: str = ""
 
 
 def read_log(text: str, into: Compiled) -> None:
@@ -46,7 +53,10 @@ def read_log(text: str, into: Compiled) -> None:
             into.cpu_subgraphs = int(count)
     found = _TARGET.findall(text)
     into.architecture = found[-1] if found else ""
-    into.on_cpu = [f"{name} ({kind})" for name, kind in _ON_CPU.findall(text)]
+    operators = _OPERATORS.findall(text)
+    into.operators = int(operators[-1]) if operators else None
+    for before, name, kind, after in _ON_CPU.findall(text):  # a reason and "has been assigned" may both be there
+        into.on_cpu.setdefault(f"{name} ({kind})", " ".join(f"{before}it{after}".split()))
 
 
 def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str) -> Compiled:
@@ -68,6 +78,27 @@ def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str
         raise NpuforgeError(f"{PROGRAM} ended with {done.returncode} and gave no {made.name}: {last.strip()}")
     result.ran = True
     read_log(done.stdout, result)
-    prints = [subgraph.get("dpu_fingerprint") for subgraph in read_xmodel(made).by_device("DPU")]
-    result.fingerprints = [f"0x{value:016x}" for value in prints if isinstance(value, int)]
+    children = read_xmodel(made).by_device("DPU")
+    prints = [value for child in children if isinstance(value := child.get("dpu_fingerprint"), int)]
+    result.fingerprints = [f"0x{value:016x}" for value in prints]
+    result.dpu_names = [str(child.get("dpu_name", "")) for child in children]
+    other = next((value for value in prints if value != target.fingerprint), None)
+    if other is not None:
+        result.unlike_target = (
+            f"{made.name} carries the fingerprint 0x{other:016x}, {target.name} of the vendor's list has 0x{target.fingerprint:016x}; "
+            f"they differ in {differing_fields(other, target.fingerprint)}"
+        )
     return result
+
+
+_FIELDS = (("family", 56, 8), ("ISA version", 48, 8), ("feature code", 0, 48))  # of a fingerprint: lowest bit, width
+
+
+def differing_fields(first: int, second: int) -> str:
+    """In which parts two fingerprints differ: what a board refuses a file for."""
+    parts = []
+    for name, low, width in _FIELDS:
+        a, b = ((value >> low) & ((1 << width) - 1) for value in (first, second))
+        if a != b:
+            parts.append(f"{name} (0x{a:x} and 0x{b:x})")
+    return ", ".join(parts)

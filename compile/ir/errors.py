@@ -59,6 +59,10 @@ class InstructionError(NpuforgeError):
     """An instruction that the hardware refuses. Names the index and the field."""
 
 
+class DeviceError(NpuforgeError):
+    """A device, or the vendor's runtime in front of it, is not there or refuses what it was given. Says what to install or what it said."""
+
+
 class VerifyError(NpuforgeError):
     """A compile step left an invalid graph: a fault of ours. Names the step and the node."""
 

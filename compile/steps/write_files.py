@@ -113,15 +113,29 @@ def run(compiled: CompiledProgram, ctx: Context, folder: Path) -> CompiledProgra
     write_bin(compiled, folder / BIN)
     write_xmodel(ctx.qgraph, folder / BIN, folder / XMODEL)
     save(ctx.qgraph, folder / QUANTISED)
-    reference = prepare_model(ctx.options.model, ctx.options.shapes)
-    (folder / REFERENCE).write_bytes(reference.SerializeToString())
+    write_reference(ctx, folder)
     (folder / SUMMARY).write_text(json.dumps(summary(compiled, ctx), indent=1, default=str), encoding="utf-8")
     (folder / MANIFEST).write_text(json.dumps(manifest(compiled, ctx, folder), indent=1), encoding="utf-8")
     return compiled
 
 
+def write_reference(ctx: Context, folder: Path) -> None:
+    """The float network with static shapes, for the reference column."""
+    reference = prepare_model(ctx.options.model, ctx.options.shapes)
+    (folder / REFERENCE).write_bytes(reference.SerializeToString())
+
+
 def summary(compiled: CompiledProgram, ctx: Context) -> dict[str, Any]:
-    """What the report shows about the compile run: performance, memory plan, choices, notices, time per step."""
+    """What the report shows about the compile run: performance and memory plan beside its origin."""
+    return origin(ctx) | {
+        "performance": compiled.performance,
+        "memory": compiled.pool,
+        "sram": [p["sram"] for p in compiled.tiled.to_json()["partitions"]] if compiled.tiled else [],
+    }
+
+
+def origin(ctx: Context) -> dict[str, Any]:
+    """Of every compile run, whatever the target: model, choices, notices, time per step."""
     options = ctx.options
     return {
         "model": {"file": options.model.name, "path": str(options.model.resolve()), "sha256": sha256(options.model)},
@@ -130,9 +144,6 @@ def summary(compiled: CompiledProgram, ctx: Context) -> dict[str, Any]:
         "calibrator": options.calibrator,
         "calibration_images": [p.name for p in options.calibration],
         "notes": ctx.qgraph.notes if ctx.qgraph else {},
-        "performance": compiled.performance,
-        "memory": compiled.pool,
-        "sram": [p["sram"] for p in compiled.tiled.to_json()["partitions"]] if compiled.tiled else [],
         "notices": ctx.notices,
         "seconds": ctx.seconds,
     }
@@ -153,7 +164,6 @@ def source_model(model: Path) -> dict[str, Any]:
 
 def manifest(compiled: CompiledProgram, ctx: Context, folder: Path) -> dict[str, Any]:
     """What a board's loader reads first: file hashes, versions, arch, preprocessing."""
-    files = {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size} for p in sorted(folder.iterdir())}
     return {
         "format": 1,
         "tool": compiled.meta["tool"],
@@ -162,8 +172,13 @@ def manifest(compiled: CompiledProgram, ctx: Context, folder: Path) -> dict[str,
         "arch": compiled.arch.to_json(),
         "fingerprint": compiled.arch.fingerprint,
         "mode": compiled.meta["mode"],
-        "files": files,
+        "files": files_of(folder),
         "inputs": {t: compiled.meta["tensors"][t]["shape"] for t in compiled.meta["inputs"]},
         "outputs": {t: compiled.meta["tensors"][t]["shape"] for t in compiled.meta["outputs"]},
         "preprocess": ctx.preprocess.to_json(),
     }
+
+
+def files_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """Name -> hash and size of every file, as the manifest lists them."""
+    return {p.name: {"sha256": sha256(p), "bytes": p.stat().st_size} for p in sorted(folder.iterdir())}

@@ -37,7 +37,8 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
     folder = Path(folder)
     manifest, summary = _read(folder / "manifest.json"), _read(folder / "summary.json")
     try:
-        figures = summary["performance"]
+        figures = summary.get("performance")  # of our own NPU; the vendor's compiler says nothing of the kind
+        rows = figures["layers"] if figures else []
         preprocess = manifest["preprocess"]
         images = len(summary["calibration_images"])
         data = ReportData(
@@ -53,10 +54,10 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
             created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             calibration=f"{summary['calibrator']}, {images} image{'' if images == 1 else 's'}",
             class_names=list(preprocess["class_names"]),
-            layers=[_layer(row, summary["notes"]) for row in figures["layers"]],
-            partitions=_partitions(qgraph, figures["layers"]),
-            performance=_performance(figures, manifest["arch"]),
-            memory=_memory(summary, manifest["arch"]),
+            layers=[_layer(row, summary["notes"]) for row in rows],
+            partitions=_partitions(qgraph, rows),
+            performance=_performance(figures, manifest["arch"]) if figures else None,
+            memory=_memory(summary, manifest["arch"]) if figures else [],
             notices=list(summary["notices"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
