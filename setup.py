@@ -1,6 +1,7 @@
 """Builds the C++ runtime with CMake; everything else about the package is in pyproject.toml.
 
-`pip install .` and `pip install -e .` both end with `_native*.so` in board_runtime/. In a checkout:
+`pip install .` and `pip install -e .` both end with `_native*.so` in board_runtime/, and libnpuforge-runner.so beside it where CMake finds the
+vendor's VART (device `dpu` needs it). In a checkout:
 `python setup.py build_ext --inplace`.
 Everything built on the way lies in .native-build/ (CMake in .native-build/cmake), never in build/, where `npuforge compile` writes.
 Environment: CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default 2).
@@ -22,6 +23,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 NATIVE = "npuforge.board_runtime._native"
 BUILD = ".native-build"
+PLUG_IN = "libnpuforge-runner.so"  # board_runtime/dpu.py looks for it
 
 
 class CMakeBuild(build_ext):
@@ -36,7 +38,11 @@ class CMakeBuild(build_ext):
         """Puts the module beside its sources."""
         build_py = self.get_finalized_command("build_py")
         for ext in self.extensions:
-            replace(*self._get_inplace_equivalent(build_py, ext)[::-1])
+            inplace, built = self._get_inplace_equivalent(build_py, ext)
+            replace(built, inplace)
+            plug_in = Path(built).with_name(PLUG_IN)
+            if plug_in.exists():
+                replace(plug_in, Path(inplace).with_name(PLUG_IN))
 
     def build_extension(self, ext: Extension) -> None:
         """One extension: the CMake target `_native`."""
@@ -64,11 +70,14 @@ class CMakeBuild(build_ext):
             ]
             subprocess.run(configure, check=True)
             jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")
-            subprocess.run([tool("cmake"), "--build", str(folder), "--target", "_native", "-j", jobs], check=True)
+            build = [tool("cmake"), "--build", str(folder), "-j", jobs, "--target"]
+            subprocess.run([*build, "_native", "vendor_plug_ins"], check=True)
             built = sorted(folder.glob("_native*.so"), key=lambda path: path.stat().st_mtime)
             if not built:
                 raise RuntimeError(f"CMake built no _native module in {folder}")
             replace(built[-1], destination)
+            if (folder / PLUG_IN).exists():
+                replace(folder / PLUG_IN, destination.with_name(PLUG_IN))
 
 
 def replace(source: str | Path, destination: str | Path) -> None:

@@ -29,6 +29,7 @@ from npuforge.board_runtime.session import Span, TensorSpec, TraceRecord, named_
 from npuforge.compile.ir.errors import DeviceError, FormatError
 from npuforge.compile.xir.model import XModel, XTensor
 from npuforge.compile.xir.reader import read_xmodel
+from npuforge.compile.xir.validate import check_schema
 
 DEVICE = "dpu"
 PLUG_IN = "libnpuforge-runner.so"
@@ -37,7 +38,7 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "xint8": np.dtype(np.int8),
     "float32": np.dtype(np.float32),
 }  # what the vendor's module passes on, both ways
-_FATAL = re.compile(r"^F\d{4} [^\]]*\] (.+)$", re.MULTILINE)  # the line before glog ends the process
+_FATAL = re.compile(r"^F\d{4,8} [^\]]*\] (.+)$", re.MULTILINE)  # the line before glog ends the process
 _PROBE_SECONDS = 300
 Values = dict[str, np.ndarray]
 
@@ -68,6 +69,7 @@ class DpuSession:
         path = self.folder.xmodel
         _check_modules()
         self._model = read_xmodel(path)
+        check_schema(self._model)
         if self._model.root is None or not self._model.by_device("DPU"):
             raise FormatError(
                 f"{path}: no subgraph for a DPU; expected what the vendor's compiler or npuforge compile wrote"
@@ -232,6 +234,11 @@ def _needs_plug_in(device: str, runner: Mapping[str, str]) -> bool:
     return library == PLUG_IN or (device == "CPU" and (not library or library.startswith(_VENDORS_CPU_RUNNER)))
 
 
+def plug_in_places() -> list[Path]:
+    """Folders in which our plug-in is looked for: beside this module, where setup.py puts it, then the loader's."""
+    return [Path(__file__).parent, *(Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p)]
+
+
 def _plug_in(model: XModel) -> str:
     """Path of our plug-in where the file needs it, else empty."""
     assert model.root is not None
@@ -241,8 +248,7 @@ def _plug_in(model: XModel) -> str:
         if c.get("device") != "USER"
     ):
         return ""
-    places = [Path(__file__).parent, *(Path(p) for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p)]
-    for place in places:
+    for place in plug_in_places():
         if (place / PLUG_IN).is_file():
             return str((place / PLUG_IN).resolve())
     raise DeviceError(

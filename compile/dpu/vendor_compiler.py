@@ -16,7 +16,8 @@ from npuforge.compile.xir.reader import read_xmodel
 PROGRAM = "vai_c_xir"
 _COUNTS = re.compile(r"Total device subgraph number (\d+), (DPU|CPU) subgraph number (\d+)")
 _ON_CPU = re.compile(
-    r"(?:\[UNILOG\]\[\w+\] )?(.*?)xir::Op\{name = ([^,{}]+), type = ([^{}]+?)\}(.*[Aa]ssign(?:ed)?(?: it)? to CPU.*)"
+    r"(?:^.*?\[UNILOG\]\[\w+\] )?(.*?)xir::Op\{name = ([^,{}]+), type = ([^{}]+?)\}(.*[Aa]ssign(?:ed)?(?: it)? to CPU.*)",
+    re.MULTILINE,
 )
 _TARGET = re.compile(r"Target architecture: (\S+)")
 _OPERATORS = re.compile(r"Graph name: .*, with op num: (\d+)")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from fix_form_interpreter import execute
 from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.dpu import adapt, limits, vendor_compiler
@@ -23,7 +24,6 @@ from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.compile.steps.partition import partition
-from npuforge.compile.xir.model import XModel, XOp
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.quant.calibrate import calibrate
 from npuforge.quant.executor import IntegerExecutor
@@ -78,78 +78,6 @@ def quantised(model: onnx.ModelProto) -> tuple[QGraph, np.ndarray]:
     images = [{"x": random.normal(0, 1, (1, 3, 16, 12)).astype(np.float32)} for _ in range(2)]
     statistics = calibrate(graph, images, lambda wanted: GraphExecutor(graph, wanted, threads=1).run)
     return quantize(graph, statistics, "pow2"), images[0]["x"]
-
-
-# ---- XIR's float operators, from the vendor's documentation, in float64 (exact for these numbers)
-def windows(x: np.ndarray, op: XOp, fill: float) -> np.ndarray:
-    """[out_h, out_w, kh, kw, c] of an NHWC map."""
-    (kw, kh), (sw, sh), (dw, dh) = op.get("kernel"), op.get("stride"), op.get("dilation", [1, 1])
-    left, right, top, bottom = op.get("pad", [0, 0, 0, 0])
-    padded = np.pad(x[0], ((top, bottom), (left, right), (0, 0)), constant_values=fill)
-    out_h, out_w = (padded.shape[0] - (kh - 1) * dh - 1) // sh + 1, (padded.shape[1] - (kw - 1) * dw - 1) // sw + 1
-    rows = np.arange(out_h)[:, None] * sh + np.arange(kh) * dh
-    columns = np.arange(out_w)[:, None] * sw + np.arange(kw) * dw
-    return padded[rows[:, None, :, None], columns[None, :, None, :]]
-
-
-def transposed(op: XOp, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    (kw, kh), (sw, sh), (left, right, top, bottom) = op.get("kernel"), op.get("stride"), op.get("pad")
-    stuffed = np.zeros((1, (x.shape[1] - 1) * sh + 1, (x.shape[2] - 1) * sw + 1, x.shape[3]))
-    stuffed[:, ::sh, ::sw] = x
-    plain = XOp("", "", op.tensor, [], dict(op.attrs))
-    plain.attrs["stride"] = plain.attrs["stride"]._replace(value=[1, 1])
-    around = [kw - 1 - left, kw - 1 - right, kh - 1 - top, kh - 1 - bottom]
-    plain.attrs["pad"] = plain.attrs["pad"]._replace(value=around)
-    return np.einsum("yxhwi,ohwi->yxo", windows(stuffed, plain, 0), weights)[None]
-
-
-def execute(model: XModel, image: np.ndarray) -> dict[str, np.ndarray]:
-    """Values by op name. `avgpool2d` of 3x3 divides as the compiled pool-fix does, 7/64."""
-    values: dict[str, np.ndarray] = {}
-    for op in model.ops:
-        args = {k: [values[p] for p in v] for k, v in op.args}
-        x = args["input"][0] if "input" in args else np.zeros(0)
-        if op.type == "data":
-            result = image.transpose(0, 2, 3, 1).astype(np.float64)
-        elif op.type == "const":
-            result = np.frombuffer(op.get("data"), "<f4").reshape(op.get("shape")).astype(np.float64)
-        elif op.type == "fix":
-            assert (op.get("bit_width"), op.get("round_mode"), op.get("if_signed")) == (8, "DPU_ROUND", True)
-            scale = 2.0 ** op.get("fix_point")
-            result = np.clip(np.floor(x * scale + 0.5), -128, 127) / scale
-        elif op.type == "conv2d":
-            result = np.einsum("yxhwi,ohwi->yxo", windows(x, op, 0), args["weights"][0])[None] + args["bias"][0]
-        elif op.type == "depthwise-conv2d":
-            product = np.einsum("yxhwc,qhwc->yxcq", windows(x, op, 0), args["weights"][0])
-            result = product.reshape(1, *product.shape[:2], -1) + args["bias"][0]
-        elif op.type == "transposed-conv2d":
-            result = transposed(op, x, args["weights"][0]) + args["bias"][0]
-        elif op.type == "maxpool2d":
-            result = windows(x, op, -np.inf).max((2, 3))[None]
-        elif op.type == "avgpool2d":
-            assert op.get("kernel") == [3, 3] and op.get("count_include_pad")
-            result = windows(x, op, 0).sum((2, 3))[None] * 7 / 64
-        elif op.type in ("relu", "relu6"):
-            result = np.clip(x, 0, 6 if op.type == "relu6" else np.inf)
-        elif op.type == "leaky-relu":
-            result = np.where(x < 0, x * op.get("alpha"), x)
-        elif op.type == "add":
-            result = args["input"][0] + args["input"][1]
-        elif op.type == "mul":
-            result = args["input"][0] * args["input"][1]
-        elif op.type == "concat":
-            result = np.concatenate(args["input"], op.get("axis"))
-        elif op.type == "resize":
-            w, h = (int(s) for s in op.get("scale"))
-            result = x.repeat(h, 1).repeat(w, 2)
-        elif op.type == "transpose":
-            result = x.transpose(op.get("order"))
-        else:
-            assert op.type == "sigmoid", op.type
-            result = 1 / (1 + np.exp(-x))
-        assert list(result.shape) == op.tensor.shape, op.name
-        values[op.name] = result
-    return values
 
 
 def test_fix_form_gives_our_integers() -> None:
@@ -326,7 +254,10 @@ LOG = """\
 [UNILOG][INFO] Compile mode: dpu
 [UNILOG][INFO] Target architecture: DPUCZDX8G_ISA1_B2304_0101000016010405
 [UNILOG][WARNING] xir::Op{name = y, type = sigmoid} is not supported by current target. Assign it to CPU.
+[UNILOG][INFO] Graph name: net, with op num: 9
 [UNILOG][WARNING] xir::Op{name = t, type = transpose} has been assigned to CPU.
+[UNILOG][WARNING] DPU prefers xir::Op{name = c, type = conv2d-fix}'s input batch to be 4, but it's 1 now. So it will be assigned to CPU.
+[UNILOG][WARNING] xir::Op{name = c, type = conv2d-fix} has been assigned to CPU.
 [UNILOG][WARNING] xir::Op{name = p, type = pool-fix}'s input and output is unchanged, so it will be removed.
 [UNILOG][INFO] Total device subgraph number 5, CPU subgraph number 2
 [UNILOG][INFO] Total device subgraph number 5, DPU subgraph number 1
@@ -339,7 +270,23 @@ def test_log() -> None:
     vendor_compiler.read_log(LOG, result)
     assert (result.subgraphs, result.dpu_subgraphs, result.cpu_subgraphs) == (5, 1, 2)
     assert result.architecture == "DPUCZDX8G_ISA1_B2304_0101000016010405"
-    assert result.on_cpu == ["y (sigmoid)", "t (transpose)"]
+    assert result.on_cpu == {
+        "y (sigmoid)": "it is not supported by current target. Assign it to CPU.",
+        "t (transpose)": "it has been assigned to CPU.",
+        "c (conv2d-fix)": "DPU prefers it's input batch to be 4, but it's 1 now. So it will be assigned to CPU.",
+    }
+    assert result.operators == 9
+
+
+def test_log_of_a_later_compiler() -> None:
+    """Version 3: every line with glog's own prefix; of several graphs the last one counts."""
+    lines = (
+        line.replace("[UNILOG]", "I20231023 11:48:43.061691   116 pass.cpp:489] [UNILOG]") for line in LOG.splitlines()
+    )
+    first, result = vendor_compiler.Compiled([]), vendor_compiler.Compiled([])
+    vendor_compiler.read_log(LOG, first)
+    vendor_compiler.read_log("\n".join(lines), result)
+    assert result == first
 
 
 def test_without_the_vendors_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

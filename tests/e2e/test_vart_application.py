@@ -8,6 +8,7 @@ The vendor's side needs its libraries and our plug-in on the loader's path, and 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from npuforge.board_runtime import vart, xir
 from npuforge.board_runtime.session import Session
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.quantization import QGraph
-from npuforge.compile.reference import GraphExecutor
+from npuforge.compile.reference import GraphExecutor, NodesExecutor
 from npuforge.compile.steps import generate, write_bin
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
@@ -317,6 +318,34 @@ def test_buffers_batches_and_jobs_on_the_vendors_modules(build: Build, vendor: P
         where, name = key.split("/")
         wanted = (middle if where.endswith("middle") else first)[name]
         np.testing.assert_array_equal(array, wanted, err_msg=key)
+
+
+DEVICE = """
+import sys
+import numpy as np
+from npuforge.board_runtime.devices import open_session
+session = open_session(sys.argv[1], "dpu", threads=2)
+outputs, records = session.trace([np.load(sys.argv[2])])
+np.savez(sys.argv[3], **outputs, **{"left/" + r.tensor: r.data for r in records})
+"""
+
+
+def test_device_dpu_on_the_vendors_modules(build: Build, vendor: Path) -> None:
+    """`--device dpu`: the vendor's xir and vart open the file, our plug-in takes the DPU's place; all bits of our own session and of the integers."""
+    image = np.ascontiguousarray(build.images[:1].transpose(0, 3, 1, 2))
+    (build.folder / "manifest.json").write_text(json.dumps({"format": 1, "name": "two_heads"}))
+    np.save(build.folder / "image.npy", image)
+    files = [build.folder, build.folder / "image.npy", build.folder / "device.npz"]
+    environment = dict(os.environ) | {"LD_LIBRARY_PATH": f"{os.environ.get('LD_LIBRARY_PATH', '')}:{vendor}"}
+    done = subprocess.run([sys.executable, "-c", DEVICE, *files], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    expected_outputs = Session(build.folder / "model.bin").run([image])
+    integers, _ = IntegerExecutor(build.qgraph, NodesExecutor(build.qgraph.graph)).run_all({"x": image})
+    with np.load(build.folder / "device.npz") as found:
+        assert set(found) == {*OUTPUTS, "left/first", "left/scores", "left/tail"}
+        for name in found:
+            own = integers[name.removeprefix("left/")] if name.startswith("left/") else expected_outputs[name]
+            np.testing.assert_array_equal(found[name], own, err_msg=name)
 
 
 GRAPH = """

@@ -50,7 +50,7 @@ def test_forced_instruction_set(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(level)
         return Session(*arguments, level=level, **options)
 
-    monkeypatch.setattr("npuforge.scripts.bench.Session", session)
+    monkeypatch.setattr("npuforge.scripts.bench.open_session", session)
     found = bench(tiny / "build", runs=2, peer="onnxruntime", isa="scalar")
     assert seen == ["scalar"] and found.level == "scalar" and found.to_json()["level"] == "scalar"
     lines = found.lines()

@@ -16,7 +16,9 @@ def test_files_and_what_was_not_run(command: CommandLine, monkeypatch: pytest.Mo
     assert result.code == 0, result
     assert "vai_c_xir is not on the path and was not run" in result.err
     made = command.folder / "dpu"
-    assert {p.name for p in made.iterdir()} == {"quantised.xmodel", "arch.json", "quantised.npz", "dpu.json"}
+    assert {p.name for p in made.iterdir()} == {
+        "quantised.xmodel", "arch.json", "quantised.npz", "dpu.json", "reference.onnx", "summary.json", "manifest.json",
+    }  # fmt: skip
     report = json.loads((made / "dpu.json").read_text())
     assert report["target"] == "DPUCZDX8G_ISA1_B1024" and report["dpu_nodes"] > 0 and not report["compiler"]["ran"]
     assert {"fix", "conv2d"} <= {op.type for op in read_xmodel(made / "quantised.xmodel").ops}

@@ -1,0 +1,87 @@
+"""XIR's float operators as the vendor documents them, in float64 (exact for the numbers of a fix form). Imports no arithmetic of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from npuforge.compile.xir.model import XModel, XOp
+
+
+def windows(x: np.ndarray, op: XOp, fill: float) -> np.ndarray:
+    """[out_h, out_w, kh, kw, c] of an NHWC map."""
+    (kw, kh), (sw, sh), (dw, dh) = op.get("kernel"), op.get("stride"), op.get("dilation", [1, 1])
+    left, right, top, bottom = op.get("pad", [0, 0, 0, 0])
+    padded = np.pad(x[0], ((top, bottom), (left, right), (0, 0)), constant_values=fill)
+    out_h, out_w = (padded.shape[0] - (kh - 1) * dh - 1) // sh + 1, (padded.shape[1] - (kw - 1) * dw - 1) // sw + 1
+    rows = np.arange(out_h)[:, None] * sh + np.arange(kh) * dh
+    columns = np.arange(out_w)[:, None] * sw + np.arange(kw) * dw
+    return padded[rows[:, None, :, None], columns[None, :, None, :]]
+
+
+def transposed(op: XOp, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    (kw, kh), (sw, sh), (left, right, top, bottom) = op.get("kernel"), op.get("stride"), op.get("pad")
+    stuffed = np.zeros((1, (x.shape[1] - 1) * sh + 1, (x.shape[2] - 1) * sw + 1, x.shape[3]))
+    stuffed[:, ::sh, ::sw] = x
+    plain = XOp("", "", op.tensor, [], dict(op.attrs))
+    plain.attrs["stride"] = plain.attrs["stride"]._replace(value=[1, 1])
+    around = [kw - 1 - left, kw - 1 - right, kh - 1 - top, kh - 1 - bottom]
+    plain.attrs["pad"] = plain.attrs["pad"]._replace(value=around)
+    return np.einsum("yxhwi,ohwi->yxo", windows(stuffed, plain, 0), weights)[None]
+
+
+def execute(model: XModel, image: np.ndarray) -> dict[str, np.ndarray]:
+    """Values by op name for an image in N, C, H, W."""
+    return execute_ops(model.ops, {"x": image.transpose(0, 2, 3, 1).astype(np.float64)})
+
+
+def execute_ops(ops: Sequence[XOp], given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Values by op name; `given`: of ops that are not computed. `avgpool2d` of 3x3 divides as the compiled pool-fix does, 7/64."""
+    values = dict(given)
+    for op in ops:
+        if op.name in values:
+            continue
+        args = {k: [values[p] for p in v] for k, v in op.args}
+        x = args["input"][0] if "input" in args else np.zeros(0)
+        if op.type == "const":
+            result = np.frombuffer(op.get("data"), "<f4").reshape(op.get("shape")).astype(np.float64)
+        elif op.type in ("fix2float", "download"):  # values are real numbers here, fixed or not
+            result = x
+        elif op.type in ("fix", "float2fix"):
+            assert (op.get("bit_width"), op.get("round_mode"), op.get("if_signed")) == (8, "DPU_ROUND", True)
+            scale = 2.0 ** op.get("fix_point")
+            result = np.clip(np.floor(x * scale + 0.5), -128, 127) / scale
+        elif op.type == "conv2d":
+            result = np.einsum("yxhwi,ohwi->yxo", windows(x, op, 0), args["weights"][0])[None] + args["bias"][0]
+        elif op.type == "depthwise-conv2d":
+            product = np.einsum("yxhwc,qhwc->yxcq", windows(x, op, 0), args["weights"][0])
+            result = product.reshape(1, *product.shape[:2], -1) + args["bias"][0]
+        elif op.type == "transposed-conv2d":
+            result = transposed(op, x, args["weights"][0]) + args["bias"][0]
+        elif op.type == "maxpool2d":
+            result = windows(x, op, -np.inf).max((2, 3))[None]
+        elif op.type == "avgpool2d":
+            assert op.get("kernel") == [3, 3] and op.get("count_include_pad")
+            result = windows(x, op, 0).sum((2, 3))[None] * 7 / 64
+        elif op.type in ("relu", "relu6"):
+            result = np.clip(x, 0, 6 if op.type == "relu6" else np.inf)
+        elif op.type == "leaky-relu":
+            result = np.where(x < 0, x * op.get("alpha"), x)
+        elif op.type == "add":
+            result = args["input"][0] + args["input"][1]
+        elif op.type == "mul":
+            result = args["input"][0] * args["input"][1]
+        elif op.type == "concat":
+            result = np.concatenate(args["input"], op.get("axis"))
+        elif op.type == "resize":
+            w, h = (int(s) for s in op.get("scale"))
+            result = x.repeat(h, 1).repeat(w, 2)
+        elif op.type == "transpose":
+            result = x.transpose(op.get("order"))
+        else:
+            assert op.type == "sigmoid", op.type
+            result = 1 / (1 + np.exp(-x))
+        assert list(result.shape) == op.tensor.shape, op.name
+        values[op.name] = result
+    return values
