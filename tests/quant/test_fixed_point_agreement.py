@@ -2,7 +2,8 @@
 
 The definitions are the vendor's CPU operators' (Vitis AI 3.5: conv2d-fix, eltwise-fix, pool-fix), real value = q * 2^-fix_point, DPU_ROUND = floor(x + 1/2).
 Left out because they are wrong there: pool-fix MAX (a floor at 0), RELU6 and LEAKYRELU inside conv2d-fix (constant, slope 0.01); the oracle has the maximum
-of the window, and a slope of 26/256. The oracle imports nothing of ours.
+of the window, the accumulator's real value limited to 6, and a slope of 26/256. HardSwish: the vendor's quantiser's model of the DPU, to which our table
+is close, not equal. The oracle imports nothing of ours.
 """
 
 from fractions import Fraction
@@ -21,8 +22,13 @@ from npuforge.hw_kernels.arithmetic import apply_stage, rounding_shift
 from npuforge.hw_kernels.ops.average_pool.dpu_factor import dpu_factor
 from npuforge.quant import pow2
 
-SLOPES = {"NONE": Fraction(1), "RELU": Fraction(0), "LEAKYRELU": Fraction(26, 256)}
-ACTIVATIONS = {"NONE": Activation(), "RELU": Activation("Relu"), "LEAKYRELU": Activation("LeakyRelu", alpha=26 / 256)}
+SLOPES = {"NONE": Fraction(1), "RELU": Fraction(0), "RELU6": Fraction(0), "LEAKYRELU": Fraction(26, 256)}
+ACTIVATIONS = {
+    "NONE": Activation(),
+    "RELU": Activation("Relu"),
+    "RELU6": Activation("Clip", low=0.0, high=6.0),
+    "LEAKYRELU": Activation("LeakyRelu", alpha=26 / 256),
+}
 
 
 # ---- the oracle
@@ -38,7 +44,15 @@ def fixed(real: Fraction, fix_point: int) -> int:
 
 
 def nonlinear(real: Fraction, kind: str) -> Fraction:
-    return real if real >= 0 else real * SLOPES[kind]
+    real = real if real >= 0 else real * SLOPES[kind]
+    return min(real, Fraction(6)) if kind == "RELU6" else real
+
+
+def hard_swish(real: Fraction, fix_in: int) -> Fraction:
+    """The vendor's quantiser (pytorch_nndct, hardswish.py): 8 bits in, relu6(x + 3) * 2731/16384 in 8 bits at 2^-7, and their product."""
+    x = Fraction(fixed(real, fix_in)) * power(-fix_in)
+    gate = fixed(min(max(x + 3, Fraction(0)), Fraction(6)) * Fraction(2731, 16384), 7)
+    return x * Fraction(gate, 128)
 
 
 def taps(x: np.ndarray, y: int, z: int, kernel: int, stride: int, pad: int) -> list[tuple[int, int, int, int]]:
@@ -178,6 +192,49 @@ def test_add(seed: int, kind: str, fix_a: int, fix_b: int, fix_out: int) -> None
     for index in np.ndindex(found.shape):
         total = Fraction(int(x[index])) * power(-fix_a) + Fraction(int(y[index])) * power(-fix_b)
         assert found[index] == fixed(nonlinear(total, kind), fix_out)
+
+
+@CASES
+@given(
+    seed=seeds,
+    kind=st.sampled_from(["NONE", "RELU"]),
+    fix_a=st.integers(-4, 9),
+    fix_b=st.integers(-4, 9),
+    fix_out=st.integers(-6, 11),
+)
+@example(seed=0, kind="NONE", fix_a=4, fix_b=4, fix_out=4)
+def test_multiply(seed: int, kind: str, fix_a: int, fix_b: int, fix_out: int) -> None:
+    b = Builder((1, 4, 6, 7))
+    b.graph.tensors["other"] = b.graph.tensors["input"]
+    b.add("Mul", "product", ["input", "other"], ACTIVATIONS[kind])
+    # quantiser's own limit: a product may not be shifted left by more than 14 bits
+    fix_out = min(fix_out, fix_a + fix_b + 14)
+    params = pow2.two_operands(b.graph.nodes[0], fix_a, fix_b, fix_out, 4, 0.0)
+    x, y = bytes_of(seed, (6, 7, 4)), bytes_of(seed + 1, (6, 7, 4))
+    found = integer(b, params, [x, y])
+    for index in np.ndindex(found.shape):
+        product = Fraction(int(x[index]) * int(y[index])) * power(-fix_a - fix_b)
+        assert found[index] == fixed(nonlinear(product, kind), fix_out)
+
+
+# ---- HardSwish, which a DPU approximates
+
+
+@pytest.mark.parametrize("fix_out", range(2, 7))
+def test_hard_swish_is_within_a_few_steps_of_the_dpus(fix_out: int) -> None:
+    """docs/targets.md: at most 3 steps of the output; the DPU's gate ends at 127/128 and its input has 8 bits."""
+    b = Builder((1, 1, 1, 1))
+    b.conv("c", "input", 1, 1, Activation("HardSwish"))
+    largest = 2.0 ** (7 - fix_out)  # what the output's int8 covers
+    stage = pow2.output_stage(b.graph.nodes[0], 12, fix_out, 1, largest)
+    sums = np.arange(-int(largest * 2**12), int(largest * 2**12), 5)
+    found = apply_stage(sums[:, None], stage)[:, 0].tolist()
+    fix_in = min(fix_out, 5)  # as the fix form has it
+    dpu = [fixed(hard_swish(Fraction(int(s), 2**12), fix_in), fix_out) for s in sums]
+    exact = [float(Fraction(int(s), 2**12)) for s in sums]
+    ideal = [max(-128, min(127, x * min(max(x + 3, 0.0), 6.0) / 6 * 2.0**fix_out)) for x in exact]
+    assert max(abs(a - c) for a, c in zip(found, ideal, strict=True)) < 1.01
+    assert 0 < max(abs(a - c) for a, c in zip(found, dpu, strict=True)) <= 3
 
 
 # ---- pooling
