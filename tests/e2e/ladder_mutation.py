@@ -181,8 +181,8 @@ def subject() -> Subject:
     net, names = every_engine()
     qgraph = net.finish(*names)
     binary = Binary.of(generate(qgraph, load("nf-b1024")))
-    feeds = [net.feeds() for _ in range(8)]
-    for number in (1, 4):
+    feeds = [net.feeds() for _ in range(16)]
+    for number in (1, 4, 8, 12):
         feeds[number] = {name: np.where(v < 0, np.int8(-128), np.int8(127)) for name, v in feeds[number].items()}
     return Subject(Quantised(qgraph, Preprocess()), binary, feeds)
 
