@@ -131,6 +131,15 @@ def activation_slope(x: np.ndarray, activation: Activation, channel_axis: int = 
     raise ValueError(f"unknown activation {kind}")
 
 
+def activation_curvature(x: np.ndarray, activation: Activation) -> np.ndarray:
+    """Second derivative of the fused activation at the pre-activation `x`, float64; 0 of a piecewise-linear one."""
+    if activation.kind in CURVES:
+        return np.asarray(
+            FORMULAS[activation.kind].curvature(np, x, {"alpha": activation.alpha, "beta": activation.beta})
+        )
+    return np.zeros_like(x)
+
+
 def curve_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
     """The curve as a function of x alone, for `build_table`."""
     curve = TABLE_CURVES[activation.kind]

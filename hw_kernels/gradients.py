@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Node
-from npuforge.hw_kernels.activations import activation_slope
+from npuforge.hw_kernels.activations import activation_curvature, activation_slope
 from npuforge.hw_kernels.operator import Gradients, Op, SecondGradients
 
 
@@ -37,6 +37,19 @@ def before_activation(op: Op, node: Node, inputs: list[Any], output_gradients: l
         return output_gradients
     plain = op.reference(replace(node, activation=Activation()), inputs)[0]
     return [output_gradients[0] * activation_slope(plain, node.activation), *output_gradients[1:]]
+
+
+def second_through_activation(
+    op: Op, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+) -> SecondGradients:
+    """`second_gradient` with a fused activation (behind the one output), by the chain rule over that of the operator alone."""
+    plain = replace(node, activation=Activation())
+    before, dy = op.reference(plain, inputs)[0], output_gradients[0]
+    slope, curvature = activation_slope(before, node.activation), activation_curvature(before, node.activation)
+    of_inputs, (of_before,) = op.second_gradient(plain, inputs, [dy * slope], directions)
+    through = op.gradient(plain, inputs, [of_before * dy * curvature])
+    summed = [b if a is None else a if b is None else a + b for a, b in zip(of_inputs, through, strict=True)]
+    return summed, [of_before * slope]
 
 
 def moved_gradient(op: Op, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
@@ -66,14 +79,14 @@ def moved_gradient(op: Op, node: Node, inputs: list[Any], output_gradients: list
 
 
 class Linear(Op):
-    """Mixin: the outputs are linear in all float inputs together, so the second derivative is 0; not through a fused activation."""
+    """Mixin: the outputs are linear in all float inputs together, so the second derivative is that of a fused activation."""
 
     def second_gradient(
         self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
     ) -> SecondGradients:
         """d/d(output gradients) is the operator itself."""
         if node.activation.kind != "none":
-            raise NotImplementedError
+            return second_through_activation(self, node, inputs, output_gradients, directions)
         moved = [
             (np.zeros(np.shape(x)) if d is None else d) if is_float(x) else x
             for x, d in zip(inputs, directions, strict=True)
@@ -90,14 +103,14 @@ class Mover(Linear):
 
 
 class Bilinear(Op):
-    """Mixin: y = B(inputs[0], inputs[1]) + L(inputs[2]), B linear in each; a fused activation has no second derivative here."""
+    """Mixin: y = B(inputs[0], inputs[1]) + L(inputs[2]), B linear in each; behind it a fused activation."""
 
     def second_gradient(
         self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
     ) -> SecondGradients:
         """From the operator's own reference and gradient: d(dy) = B(vx, w) + B(x, vw) + L(vb), dx = B'(dy, vw), dw = B'(vx, dy)."""
         if node.activation.kind != "none":
-            raise NotImplementedError
+            return second_through_activation(self, node, inputs, output_gradients, directions)
         zeros = [np.zeros(np.shape(x)) if is_float(x) else x for x in inputs]
         v = [z if d is None else np.asarray(d) for z, d in zip(zeros, directions, strict=True)]
         first = self.reference(node, [v[0], inputs[1], *v[2:]])[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -213,10 +213,3 @@ def check_second_gradient(op: Op, node: Node, inputs: list[Any], seed: int = 4) 
         places = chosen(random, x.size)
         expected = differences(value, x, places)
         np.testing.assert_allclose(gradient.reshape(-1)[places], expected, rtol=1e-5, atol=2e-6)
-
-
-def without_activation(node: Node) -> Node:
-    """The node alone."""
-    from npuforge.compile.ir.graph import Activation
-
-    return replace(node, activation=Activation())

@@ -14,8 +14,8 @@ from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.activations import apply_activation
 from npuforge.hw_kernels.arithmetic import apply_stage
 from npuforge.hw_kernels.dsl.program import Work
-from npuforge.hw_kernels.gradients import before_activation
-from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
+from npuforge.hw_kernels.gradients import before_activation, second_through_activation
+from npuforge.hw_kernels.operator import Case, Gradients, Op, SecondGradients, Shape, register
 from npuforge.hw_kernels.ops.affine.program import AFFINE
 
 
@@ -69,6 +69,16 @@ class Affine(Op):
         """scale[c] times the activation's slope."""
         scale = np.asarray(node.attrs["scale"], np.float64)[:, None, None]
         return [before_activation(self, node, inputs, output_gradients)[0] * scale]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """Linear but for the activation."""
+        if node.activation.kind != "none":
+            return second_through_activation(self, node, inputs, output_gradients, directions)
+        scale = np.asarray(node.attrs["scale"], np.float64)[:, None, None]
+        v = np.zeros(np.shape(inputs[0])) if directions[0] is None else directions[0]
+        return [np.zeros(np.shape(inputs[0]))], [v * scale]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, Shape, find, register
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, find, register
 
 
 def _values(shape: tuple[int, ...], weight: tuple[int, ...]) -> Any:
@@ -83,6 +83,23 @@ class ConvBnLeakyRelu(HostOp):
         dx, *rest = _op("BatchNormalization").gradient(norm, [x, *inputs[3:]], [dy])
         assert dx is not None
         return [*_op("Conv").gradient(conv, inputs[:3], [dx]), *rest]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """The same chain backwards; the slope of LeakyReLU does not change."""
+        conv, norm = self._parts(node)
+        x = _op("Conv").reference(conv, inputs[:3])[0]
+        inner = [x, *inputs[3:]]
+        slope = np.where(_op("BatchNormalization").reference(norm, inner)[0] > 0, 1.0, self._leaky(node).alpha)
+        dy = output_gradients[0] * slope
+        dx = _op("BatchNormalization").gradient(norm, inner, [dy])[0]
+        of_conv, of_dx = _op("Conv").second_gradient(conv, inputs[:3], [dx], directions[:3])
+        (of_x, *of_rest), of_dy = _op("BatchNormalization").second_gradient(
+            norm, inner, [dy], [*of_dx, *directions[3:]]
+        )
+        through = _op("Conv").gradient(conv, inputs[:3], [of_x])
+        return [*(a + b for a, b in zip(of_conv, through, strict=True)), *of_rest], [of_dy[0] * slope]
 
     def lower(self, node: Node, graph: Graph) -> list[Node] | None:
         conv, norm = self._parts(node)

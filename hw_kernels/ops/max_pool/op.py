@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels import bf16, bf16_lanes
 from npuforge.hw_kernels import constraints as c
 from npuforge.hw_kernels.dsl.program import Work
-from npuforge.hw_kernels.operator import Case, Gradients, Op, Shape, register
+from npuforge.hw_kernels.operator import Case, Gradients, Op, SecondGradients, Shape, register
 from npuforge.hw_kernels.ops.max_pool.program import MAX_POOL
 from npuforge.hw_kernels.window_gradients import crop_border
 from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap
@@ -60,20 +61,39 @@ class MaxPool(Op):
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         return [self._maximum(node, inputs[0].transpose(0, 2, 3, 1), -np.inf).transpose(0, 3, 1, 2)]
 
+    def _taps(self, node: Node, x: np.ndarray) -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
+        """Of x [N, H, W, C], tap by tap: the windows whose first largest value it is, and the view of a bordered map that the tap reads."""
+        a, k = Window.of(node), node.attrs["kernel_shape"]
+        bordered, best = fill_border(x, a.pads, -np.inf, np.float64), self._maximum(node, x, -np.inf)
+        waiting = np.ones(best.shape, bool)
+        for ky, kx in np.ndindex(*k):
+
+            def view(values: np.ndarray, ky: int = ky, kx: int = kx) -> np.ndarray:
+                return tap(values, ky, kx, best.shape[1], best.shape[2], a.strides, a.dilations)
+
+            hit = waiting & (view(bordered) == best)
+            waiting &= ~hit
+            yield hit, view
+
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
         """To the first largest tap of each window, rows first, as PyTorch has it."""
-        x = np.asarray(inputs[0], np.float64).transpose(0, 2, 3, 1)
-        a, k = Window.of(node), node.attrs["kernel_shape"]
-        dy = output_gradients[0].transpose(0, 2, 3, 1)
-        bordered = fill_border(x, a.pads, -np.inf, np.float64)
-        rest, d_map = self._maximum(node, x, -np.inf), np.zeros_like(bordered)
-        waiting = np.ones(dy.shape, bool)
-        for ky, kx in np.ndindex(*k):
-            hit = waiting & (tap(bordered, ky, kx, dy.shape[1], dy.shape[2], a.strides, a.dilations) == rest)
-            target = tap(d_map, ky, kx, dy.shape[1], dy.shape[2], a.strides, a.dilations)
+        x, dy = (np.asarray(v, np.float64).transpose(0, 2, 3, 1) for v in (inputs[0], output_gradients[0]))
+        pads = Window.of(node).pads
+        d_map = fill_border(np.zeros_like(x), pads, 0.0, np.float64)
+        for hit, view in self._taps(node, x):
+            target = view(d_map)
             target += dy * hit
-            waiting &= ~hit
-        return [crop_border(d_map, a.pads, x.shape[1], x.shape[2]).transpose(0, 3, 1, 2)]
+        return [crop_border(d_map, pads, x.shape[1], x.shape[2]).transpose(0, 3, 1, 2)]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """Linear as long as the same taps are the largest."""
+        x = np.asarray(inputs[0], np.float64).transpose(0, 2, 3, 1)
+        v = np.zeros_like(x) if directions[0] is None else np.asarray(directions[0]).transpose(0, 2, 3, 1)
+        bordered = fill_border(v, Window.of(node).pads, 0.0, np.float64)
+        of_dy = sum(view(bordered) * hit for hit, view in self._taps(node, x))
+        return [np.zeros(np.shape(inputs[0]))], [np.asarray(of_dy).transpose(0, 3, 1, 2)]
 
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         return self._maximum(node, inputs[0], -128)

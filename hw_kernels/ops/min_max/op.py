@@ -9,7 +9,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import unbroadcast
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, Gradients, register
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
 
 
 class Extreme(HostOp):
@@ -17,10 +17,21 @@ class Extreme(HostOp):
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
         """To the inputs that hold the extreme, in equal shares."""
+        shares = self._shares(node, inputs)
+        return [unbroadcast(output_gradients[0] * s, np.shape(x)) for x, s in zip(inputs, shares, strict=True)]
+
+    def _shares(self, node: Node, inputs: list[Any]) -> list[np.ndarray]:
         result = self.compute(node, inputs)[0]
         hits = [np.broadcast_to(x == result, result.shape) for x in inputs]
-        share = output_gradients[0] / np.sum(hits, axis=0)
-        return [unbroadcast(share * hit, np.shape(x)) for x, hit in zip(inputs, hits, strict=True)]
+        return [hit / np.sum(hits, axis=0) for hit in hits]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """Linear between the places where inputs are equal."""
+        pairs = zip(self._shares(node, inputs), directions, strict=True)
+        of_dy = sum(share * v for share, v in pairs if v is not None)
+        return [np.zeros(np.shape(x)) for x in inputs], [np.asarray(of_dy)]
 
 
 @register

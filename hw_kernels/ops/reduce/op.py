@@ -9,7 +9,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Linear
 from npuforge.hw_kernels.host import HostOp, integers
-from npuforge.hw_kernels.operator import Case, Gradients, register
+from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
 
 
 def _shared(hits: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
@@ -22,6 +22,23 @@ def _others(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     zeros = (x == 0).sum(axes, keepdims=True)
     rest = np.where(x == 0, 1.0, x).prod(axes, keepdims=True)
     return np.where(zeros == 0, rest / np.where(x == 0, 1.0, x), np.where((zeros == 1) & (x == 0), rest, 0.0))
+
+
+def _with_zeros(random: np.random.Generator) -> list[Any]:
+    return [np.triu(random.uniform(0.5, 2.0, (4, 4)))]
+
+
+def _pairs(x: np.ndarray, axes: tuple[int, ...], v: np.ndarray) -> np.ndarray:
+    """For each element the sum, over every other one, of v there times the product of all elements but those two; also where some are 0."""
+    zero = x == 0
+    safe = np.where(zero, 1.0, x)
+    rest, count = safe.prod(axes, keepdims=True), zero.sum(axes, keepdims=True)
+    of_zeros = np.where(zero, v, 0.0).sum(axes, keepdims=True)
+    of_others = np.where(zero, 0.0, v / safe).sum(axes, keepdims=True)
+    none = rest / safe * (of_others - v / safe)
+    one = np.where(zero, rest * of_others, of_zeros * rest / safe)
+    two = np.where(zero, rest * (of_zeros - v), 0.0)
+    return np.asarray(np.select([count == 0, count == 1, count == 2], [none, one, two], 0.0))
 
 
 class Reduction(HostOp):
@@ -49,16 +66,38 @@ class Reduction(HostOp):
         """Derivative of the result (kept axes) in every element."""
         raise NotImplementedError
 
-    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
-        """The result's gradient times the derivative in each element."""
-        x = np.asarray(inputs[0], np.float64)
+    def curve(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...], v: np.ndarray) -> np.ndarray:
+        """By how much `spread` changes in the direction v of the elements; 0 for a piecewise-linear reduction."""
+        return np.zeros_like(x)
+
+    def _axes(self, node: Node, inputs: list[Any]) -> tuple[int, ...] | None:
+        """None: nothing is reduced."""
         axes = tuple(integers(node, inputs, "axes", 1) or ())
         if not axes and node.attrs.get("noop_with_empty_axes", 0):
-            return [output_gradients[0]]
-        axes = axes or tuple(range(x.ndim))
+            return None
+        return axes or tuple(range(np.ndim(inputs[0])))
+
+    def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
+        """The result's gradient times the derivative in each element."""
+        x, axes = np.asarray(inputs[0], np.float64), self._axes(node, inputs)
+        if axes is None:
+            return [output_gradients[0], *[None] * (len(inputs) - 1)]
         y = np.asarray(self.reduce(x, axes, True))
         gradient = np.asarray(output_gradients[0]).reshape(y.shape) * self.spread(x, y, axes)
         return [gradient, *[None] * (len(inputs) - 1)]
+
+    def second_gradient(
+        self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
+    ) -> SecondGradients:
+        """`spread` and `curve` in the direction given."""
+        x, axes, dy = np.asarray(inputs[0], np.float64), self._axes(node, inputs), np.asarray(output_gradients[0])
+        v = np.zeros_like(x) if directions[0] is None else np.asarray(directions[0])
+        others: list[np.ndarray | None] = [None] * (len(inputs) - 1)
+        if axes is None:
+            return [np.zeros_like(x), *others], [v]
+        y = np.asarray(self.reduce(x, axes, True))
+        of_x = dy.reshape(y.shape) * self.curve(x, y, axes, v)
+        return [of_x, *others], [(v * self.spread(x, y, axes)).sum(axes).reshape(dy.shape)]
 
 
 @register
@@ -123,12 +162,16 @@ class ReduceProd(Reduction):
 
     names = ("ReduceProd",)
     onnx = ("ReduceProd",)
+    cases = (*Reduction.cases, Case([(4, 4)], {"axes": [1]}, values=_with_zeros, why="none, one, two, three zeros"))
 
     def reduce(self, x: np.ndarray, axes: tuple[int, ...], keep: bool) -> Any:
         return x.prod(axes, keepdims=keep)
 
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return _others(x, axes)
+
+    def curve(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...], v: np.ndarray) -> np.ndarray:
+        return _pairs(x, axes, v)
 
 
 @register
@@ -143,6 +186,10 @@ class ReduceL2(Reduction):
 
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
+
+    def curve(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...], v: np.ndarray) -> np.ndarray:
+        slope = self.spread(x, y, axes)
+        return np.divide(v - slope * (slope * v).sum(axes, keepdims=True), y, out=np.zeros_like(x), where=y != 0)
 
 
 @register
@@ -172,6 +219,9 @@ class ReduceSumSquare(Reduction):
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return 2.0 * x
 
+    def curve(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...], v: np.ndarray) -> np.ndarray:
+        return 2.0 * v
+
 
 @register
 class ReduceLogSum(Reduction):
@@ -186,6 +236,9 @@ class ReduceLogSum(Reduction):
 
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return np.broadcast_to(np.exp(-y), x.shape)
+
+    def curve(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...], v: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(-np.exp(-2.0 * y) * v.sum(axes, keepdims=True), x.shape)
 
 
 @register
@@ -203,3 +256,7 @@ class ReduceLogSumExp(Reduction):
 
     def spread(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         return np.asarray(np.exp(x - y))
+
+    def curve(self, x: np.ndarray, y: np.ndarray, axes: tuple[int, ...], v: np.ndarray) -> np.ndarray:
+        share = self.spread(x, y, axes)
+        return share * (v - (share * v).sum(axes, keepdims=True))
