@@ -1,4 +1,5 @@
-"""PyTorch binding: forward and gradients against the references and torch's own layers, gradcheck, training curves, torch.compile, ONNX export.
+"""PyTorch binding: forward and gradients against the references and torch's own layers, gradcheck, torch.compile, ONNX export.
+Training: `test_torch_training.py`.
 
 Run where PyTorch is: `pip install npuforge[torch]`, then `pytest -m torch tests/hw_kernels/test_torch_binding.py`.
 """
@@ -130,71 +131,6 @@ def test_an_operator_without_gradient_says_why() -> None:
     x = torch.randn(3, 5, requires_grad=True)
     with pytest.raises(UnsupportedError, match="npuforge::RotatedIou has no gradient: used to match"):
         run("npuforge::RotatedIou", x, x).sum().backward()
-
-
-# ---- training
-class Torchs(torch.nn.Module):
-    """The same network in torch's own layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        nn = torch.nn
-        self.layers = nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.LeakyReLU(0.1),
-            nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.BatchNorm2d(8), nn.SiLU(),
-            nn.ConvTranspose2d(8, 6, 4, stride=2, padding=1), nn.GELU(approximate="tanh"), nn.Conv2d(6, 2, 1), nn.Sigmoid(),
-        )  # fmt: skip
-
-    def forward(self, x: Any) -> Any:
-        return self.layers(x)
-
-
-class Ours(torch.nn.Module):
-    """The network in the kit's operators."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        m = modules
-        self.layers = torch.nn.Sequential(
-            m.Conv2d(3, 8, 3, stride=2, padding=1), m.BatchNorm2d(8), m.LeakyReLU(0.1),
-            m.Conv2d(8, 8, 3, padding=1, groups=2), m.BatchNorm2d(8), m.SiLU(),
-            m.ConvTranspose2d(8, 6, 4, stride=2, padding=1), m.CustomGELU(), m.Conv2d(6, 2, 1), m.Operator("Sigmoid"),
-        )  # fmt: skip
-
-    def forward(self, x: Any) -> Any:
-        return self.layers(x)
-
-
-def curve(network: Any, steps: int) -> list[float]:
-    generator = torch.Generator().manual_seed(7)
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.03)
-    losses = []
-    for _ in range(steps):
-        x = torch.randn(4, 3, 12, 12, generator=generator, dtype=torch.float64)
-        target = (x[:, :2] > 0).to(torch.float64)
-        loss = torch.nn.functional.binary_cross_entropy(network(x), target)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(float(loss))
-    return losses
-
-
-def test_fifty_steps_give_torchs_loss_curve() -> None:
-    torch.manual_seed(3)
-    theirs, ours = Torchs().double(), Ours().double()
-    state = {k: v for k, v in theirs.state_dict().items() if "num_batches" not in k}
-    assert ours.load_state_dict(state) is not None
-    expected, found = curve(theirs, 50), curve(ours, 50)
-    assert expected[-1] < 0.8 * expected[0], "the network learns"
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    for name, value in theirs.state_dict().items():
-        if "num_batches" not in name:
-            torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-7, atol=1e-9)
-    theirs.eval()
-    ours.eval()
-    x = torch.randn(2, 3, 12, 12, dtype=torch.float64)
-    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-7, atol=1e-9)
 
 
 # ---- torch.compile and ONNX

@@ -1,0 +1,162 @@
+"""Fifty training steps with the kit's PyTorch operators give the loss curve of the same network in torch's own. Run where PyTorch is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install npuforge[torch]")
+import torch
+
+from npuforge.hw_kernels.bindings import torch_modules as modules
+from npuforge.hw_kernels.bindings.torch_ops import run
+
+pytestmark = pytest.mark.torch
+
+
+# ---- the operators that torch has
+class Torchs(torch.nn.Module):
+    """The same network in torch's own layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.LeakyReLU(0.1),
+            nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.BatchNorm2d(8), nn.SiLU(),
+            nn.ConvTranspose2d(8, 6, 4, stride=2, padding=1), nn.GELU(approximate="tanh"), nn.Conv2d(6, 2, 1), nn.Sigmoid(),
+        )  # fmt: skip
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+class Ours(torch.nn.Module):
+    """The network in the kit's operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        m = modules
+        self.layers = torch.nn.Sequential(
+            m.Conv2d(3, 8, 3, stride=2, padding=1), m.BatchNorm2d(8), m.LeakyReLU(0.1),
+            m.Conv2d(8, 8, 3, padding=1, groups=2), m.BatchNorm2d(8), m.SiLU(),
+            m.ConvTranspose2d(8, 6, 4, stride=2, padding=1), m.CustomGELU(), m.Conv2d(6, 2, 1), m.Operator("Sigmoid"),
+        )  # fmt: skip
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+def curve(network: Any, steps: int) -> list[float]:
+    generator = torch.Generator().manual_seed(7)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.03)
+    losses = []
+    for _ in range(steps):
+        x = torch.randn(4, 3, 12, 12, generator=generator, dtype=torch.float64)
+        target = (x[:, :2] > 0).to(torch.float64)
+        loss = torch.nn.functional.binary_cross_entropy(network(x), target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def test_fifty_steps_give_torchs_loss_curve() -> None:
+    torch.manual_seed(3)
+    theirs, ours = Torchs().double(), Ours().double()
+    state = {k: v for k, v in theirs.state_dict().items() if "num_batches" not in k}
+    assert ours.load_state_dict(state) is not None
+    expected, found = curve(theirs, 50), curve(ours, 50)
+    assert expected[-1] < 0.8 * expected[0], "the network learns"
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    for name, value in theirs.state_dict().items():
+        if "num_batches" not in name:
+            torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-7, atol=1e-9)
+    theirs.eval()
+    ours.eval()
+    x = torch.randn(2, 3, 12, 12, dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-7, atol=1e-9)
+
+
+# ---- the operators that torch has not, written out in torch
+ANCHORS, STRIDE, CLASSES = (10.0, 13.0, 20.0, 9.0), 8, 2
+
+
+def torchs_decode(t: Any) -> tuple[Any, Any]:
+    """Boxes [1, N, 4] and scores [1, N] by DESIGN's formulas: bx = (σ(tx) + column)·stride, bw = e^tw·anchor width."""
+    height, width = t.shape[2:]
+    t = t[0].reshape(2, 5 + CLASSES, height, width).permute(2, 3, 0, 1)
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    cells = torch.stack([columns, rows], -1)[:, :, None]
+    centre = (torch.sigmoid(t[..., :2]) + cells) * STRIDE
+    half = torch.exp(t[..., 2:4]) * torch.tensor(ANCHORS, dtype=t.dtype).reshape(2, 2) / 2
+    scores = torch.sigmoid(t[..., 4]) * torch.sigmoid(t[..., 5:]).amax(-1)
+    return torch.cat([centre - half, centre + half], -1).reshape(1, -1, 4), scores.reshape(1, -1)
+
+
+def our_decode(t: Any) -> tuple[Any, Any]:
+    attributes: dict[str, Any] = {"anchors": list(ANCHORS), "strides": [STRIDE], "num_classes": CLASSES}
+    boxes, scores, _ = run("npuforge::YoloDecode", t, outputs=3, **attributes)
+    return boxes, scores
+
+
+WINDOW = {"kernel_shape": [3, 3], "strides": [1, 1], "pads": [1] * 4}
+SHAPES = ((6, 3, 3, 3), (6,), (2, 6, 3, 3), (2,), (8, 1, 1), (8, 8, 3, 3), *[(8,)] * 3, (14, 8, 1, 1), (14,))
+
+
+def our_steps(
+    x: Any, w1: Any, b1: Any, w2: Any, b2: Any, t: Any, w3: Any, b3: Any, s: Any, h: Any, w4: Any, b4: Any
+) -> Any:
+    x, _ = run("npuforge::LeakyReluMask", run("Conv", x, w1, b1, **WINDOW), outputs=2, alpha=0.2)
+    x = run("npuforge::RotatedConv", x, w2, b2, rotations=4, **WINDOW)
+    x = run("npuforge::ModSigmoid", x, t)
+    zeros, ones = torch.zeros_like(b3), torch.ones_like(b3)
+    x = run("npuforge::ConvBnLeakyRelu", x, w3, b3, s, h, zeros, ones, alpha=0.1, **WINDOW)
+    x = run("npuforge::Silu", x) + run("npuforge::ClipSigmoid", x)
+    return our_decode(run("Conv", x, w4, b4, kernel_shape=[1, 1]))
+
+
+def torch_steps(
+    x: Any, w1: Any, b1: Any, w2: Any, b2: Any, t: Any, w3: Any, b3: Any, s: Any, h: Any, w4: Any, b4: Any
+) -> Any:
+    nn = torch.nn.functional
+    x = nn.leaky_relu(nn.conv2d(x, w1, b1, padding=1), 0.2)
+    turned = torch.cat([torch.rot90(w2, j, (2, 3)) for j in range(4)])
+    x = nn.conv2d(x, turned, b2.repeat(4), padding=1)
+    x = torch.sigmoid(x - t)
+    x = nn.batch_norm(nn.conv2d(x, w3, b3, padding=1), torch.zeros_like(b3), torch.ones_like(b3), s, h)
+    x = nn.leaky_relu(x, 0.1)
+    x = nn.silu(x) + torch.sigmoid(x).clip(0.1, 0.9)
+    return torchs_decode(nn.conv2d(x, w4, b4))
+
+
+def curve_of(steps: Callable[..., Any]) -> tuple[list[float], list[Any]]:
+    generator = torch.Generator().manual_seed(11)
+    parameters = [0.4 * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
+    parameters = [p.requires_grad_() for p in parameters]
+    optimiser = torch.optim.Adam(parameters, lr=0.02)
+    wanted = torch.rand(1, 72, 4, generator=generator, dtype=torch.float64) * 40
+    losses = []
+    for _ in range(50):
+        x = torch.randn(1, 3, 6, 6, generator=generator, dtype=torch.float64)
+        boxes, scores = steps(x, *parameters)
+        loss = ((boxes - wanted) / 40).square().mean() + (
+            scores - (x[0, 0].reshape(-1).repeat(2) > 0).double()
+        ).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses, parameters
+
+
+def test_fifty_steps_of_the_kits_own_operators_give_torchs_loss_curve() -> None:
+    (expected, theirs), (found, ours) = curve_of(torch_steps), curve_of(our_steps)
+    assert expected[-1] < 0.7 * expected[0], "the network learns"
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
