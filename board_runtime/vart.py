@@ -1,4 +1,5 @@
-"""The vendor's `vart.Runner` interface over our runtime: `create_runner`, `get_input_tensors`, `get_output_tensors`, `execute_async`, `wait`.
+"""The vendor's `vart.Runner` interface over our runtime: `create_runner`, `get_input_tensors`, `get_output_tensors`, `execute_async`, `wait`; of
+`vart.RunnerExt` also `get_inputs`, `get_outputs`.
 
 An application written for the vendor's modules runs unchanged: `python -m npuforge.board_runtime.vart application.py arguments…` gives it these under
 the names `vart` and `xir`. One that is free to change imports them with `from npuforge.board_runtime import vart, xir`.
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -35,6 +37,25 @@ class _Held:
     failed: tuple[int, str] | None = None
 
 
+class TensorBuffer(np.ndarray):
+    """An array for one tensor, C-contiguous, in the tensor's type; `np.array(buffer, copy=False)` is a plain array on the same memory."""
+
+    tensor: Tensor | None = None
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Self:
+        """A new one, zeros."""
+        buffer = np.zeros(tensor.dims, tensor.dtype.removeprefix("x")).view(cls)
+        buffer.tensor = tensor
+        return buffer
+
+    def get_tensor(self) -> Tensor:
+        """What the buffer is for; UsageError for a part or a copy of one."""
+        if self.tensor is None:
+            raise UsageError("this array is no whole TensorBuffer; ask the one that get_inputs or get_outputs gave")
+        return self.tensor
+
+
 class Runner:
     """Jobs of one subgraph. Use `create_runner`. Threads may share a runner; destroying it waits for the job that runs and cancels the rest."""
 
@@ -47,16 +68,16 @@ class Runner:
         self._messages: dict[int, str] = {}
         self._lock = threading.Lock()
 
-    @staticmethod
+    @classmethod
     def create_runner(
-        subgraph: Subgraph | str | os.PathLike[str], mode: str = "run", *, threads: int = 1, workers: int = 1
-    ) -> Runner:
+        cls, subgraph: Subgraph | str | os.PathLike[str], mode: str = "run", *, threads: int = 1, workers: int = 1
+    ) -> Self:
         """`subgraph`: of `xir.Graph`, or a build folder (the whole network). `mode`: `run` or `sim` (fast simulator), `csim` (the HLS code)."""
         if mode not in _MODES:
             raise UsageError(f"mode: expected run, sim or csim, found {mode!r}")
         if not isinstance(subgraph, Subgraph):
             subgraph = Graph.deserialize(bin_path(subgraph)).get_root_subgraph()
-        return Runner(subgraph.graph, subgraph, _MODES[mode], threads, workers)
+        return cls(subgraph.graph, subgraph, _MODES[mode], threads, workers)
 
     def get_input_tensors(self) -> list[Tensor]:
         """Name, dims (N, H, W, C) and dtype of every input."""
@@ -147,6 +168,18 @@ class Runner:
     def __del__(self) -> None:
         native = self.__dict__.pop("_native", None)
         del native  # joins the workers while the arrays are still held
+
+
+class RunnerExt(Runner):
+    """A runner that also makes the buffers of a job. As in the vendor's module every call gives new ones, so that threads may share a runner."""
+
+    def get_inputs(self) -> list[TensorBuffer]:
+        """One buffer per input tensor, in the order of `get_input_tensors`."""
+        return [TensorBuffer.of(tensor) for tensor in self._inputs]
+
+    def get_outputs(self) -> list[TensorBuffer]:
+        """One buffer per output tensor, in the order of `get_output_tensors`."""
+        return [TensorBuffer.of(tensor) for tensor in self._outputs]
 
 
 _TIMEOUT, _UNKNOWN = 2, 3

@@ -63,6 +63,39 @@ def test_vendor_pattern_over_subgraphs(folder: Path, mode: str) -> None:
     np.testing.assert_allclose(values["o"], expected(feed())["o"], rtol=1e-6)
 
 
+def test_buffers_of_a_runner(folder: Path) -> None:
+    """RunnerExt: filled, run and read as an application for the vendor's module does it."""
+    for child in xir.Graph.deserialize(folder).get_root_subgraph().get_children():
+        if not child.has_attr("device") or child.get_attr("device") == "USER":
+            continue
+        runner, plain = vart.RunnerExt.create_runner(child, "run"), vart.Runner.create_runner(child, "run")
+        assert isinstance(runner, vart.RunnerExt) and not isinstance(plain, vart.RunnerExt)
+        inputs, outputs = runner.get_inputs(), runner.get_outputs()
+        assert [b.get_tensor() for b in inputs] == runner.get_input_tensors()
+        assert [b.get_tensor() for b in outputs] == runner.get_output_tensors()
+        random, given = np.random.default_rng(9), []
+        for buffer, tensor in zip(inputs, runner.get_input_tensors(), strict=True):
+            array = np.array(buffer, copy=False)
+            assert type(array) is np.ndarray and array.shape == tuple(tensor.dims)
+            assert array.dtype == np.dtype(tensor.dtype.removeprefix("x")) and memoryview(buffer).c_contiguous
+            array[...] = random.integers(-100, 100, array.shape)
+            given.append(array.copy())
+        job = runner.execute_async(inputs, outputs)
+        assert runner.wait(job) == 0
+        for buffer, value in zip(outputs, plain.run(given), strict=True):
+            assert np.array(buffer, copy=False).tobytes() == value.tobytes() and value.any()
+
+
+def test_every_call_gives_buffers_of_its_own(folder: Path) -> None:
+    runner = vart.RunnerExt.create_runner(folder)
+    first, second = runner.get_inputs()[0], runner.get_inputs()[0]
+    first[...] = 1
+    assert not second.any() and not np.shares_memory(first, second)
+    assert first.get_tensor().name == "x"
+    with pytest.raises(UsageError, match="no whole TensorBuffer"):
+        first[0].get_tensor()
+
+
 def test_npu_subgraph_takes_and_gives_real_values(folder: Path) -> None:
     """float32 buffers at an int8 border are converted with the tensor's scales."""
     npu = xir.Graph.deserialize(folder).get_root_subgraph().get_children()[1]

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from networks import Builder
 
-from npuforge.compile.ir.graph import Activation
+from npuforge.compile.ir.graph import Activation, TensorInfo
 from npuforge.compile.ir.quantization import ConvParams, MoveParams, NodeParams, QGraph
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.arithmetic import apply_stage, rounding_shift
@@ -194,27 +194,52 @@ def test_add(seed: int, kind: str, fix_a: int, fix_b: int, fix_out: int) -> None
         assert found[index] == fixed(nonlinear(total, kind), fix_out)
 
 
+# ---- element-wise multiply
+
+
 @CASES
 @given(
     seed=seeds,
-    kind=st.sampled_from(["NONE", "RELU"]),
+    kind=st.sampled_from(list(SLOPES)),
     fix_a=st.integers(-4, 9),
     fix_b=st.integers(-4, 9),
-    fix_out=st.integers(-6, 11),
+    fix_out=st.integers(-8, 13),
+    other=st.sampled_from([(6, 7, 4), (1, 1, 4), (6, 7, 1), (1, 1, 1)]),
 )
-@example(seed=0, kind="NONE", fix_a=4, fix_b=4, fix_out=4)
-def test_multiply(seed: int, kind: str, fix_a: int, fix_b: int, fix_out: int) -> None:
+@example(seed=0, kind="NONE", fix_a=4, fix_b=4, fix_out=7, other=(6, 7, 4))
+@example(seed=3, kind="LEAKYRELU", fix_a=7, fix_b=7, fix_out=7, other=(1, 1, 4))
+@example(seed=5, kind="RELU", fix_a=-4, fix_b=-4, fix_out=13, other=(6, 7, 1))
+def test_multiply(seed: int, kind: str, fix_a: int, fix_b: int, fix_out: int, other: tuple[int, int, int]) -> None:
+    """eltwise-fix MUL with one map, or with one that repeats over the map's pixels or channels."""
     b = Builder((1, 4, 6, 7))
-    b.graph.tensors["other"] = b.graph.tensors["input"]
+    h, w, c = other
+    if kind == "LEAKYRELU":  # 256·2^k is a 16-bit multiplier; the quantiser gives no output a finer fix point
+        fix_out = min(fix_out, fix_a + fix_b + 6)
+    b.graph.tensors["other"] = TensorInfo("other", (1, c, h, w))
     b.add("Mul", "product", ["input", "other"], ACTIVATIONS[kind])
-    # quantiser's own limit: a product may not be shifted left by more than 14 bits
-    fix_out = min(fix_out, fix_a + fix_b + 14)
     params = pow2.two_operands(b.graph.nodes[0], fix_a, fix_b, fix_out, 4, 0.0)
-    x, y = bytes_of(seed, (6, 7, 4)), bytes_of(seed + 1, (6, 7, 4))
+    x, y = bytes_of(seed, (6, 7, 4)), bytes_of(seed + 1, other)
     found = integer(b, params, [x, y])
-    for index in np.ndindex(found.shape):
-        product = Fraction(int(x[index]) * int(y[index])) * power(-fix_a - fix_b)
-        assert found[index] == fixed(nonlinear(product, kind), fix_out)
+    assert found.shape == x.shape
+    for row, column, channel in np.ndindex(found.shape):
+        factor = int(y[min(row, h - 1), min(column, w - 1), min(channel, c - 1)])
+        product = Fraction(int(x[row, column, channel]) * factor) * power(-fix_a - fix_b)
+        assert found[row, column, channel] == fixed(nonlinear(product, kind), fix_out), (row, column, channel)
+
+
+@pytest.mark.parametrize("fix_out", range(-2, 14))
+def test_every_product(fix_out: int) -> None:
+    """All 65,536 pairs of bytes at fix points 5 and 4: every half there is, saturation at both ends."""
+    b = Builder((1, 1, 256, 256))
+    b.graph.tensors["other"] = b.graph.tensors["input"]
+    b.add("Mul", "product", ["input", "other"])
+    params = pow2.two_operands(b.graph.nodes[0], 5, 4, fix_out, 1, 0.0)
+    every = np.arange(-128, 128).astype(np.int8)
+    x, y = (np.ascontiguousarray(m)[..., None] for m in np.meshgrid(every, every))
+    found = integer(b, params, [x, y])
+    by_product = {p: fixed(Fraction(p) * power(-9), fix_out) for p in np.unique(x.astype(int) * y).tolist()}
+    expected = np.vectorize(by_product.__getitem__)(x.astype(int) * y)
+    assert np.array_equal(found, expected)
 
 
 # ---- HardSwish, which a DPU approximates
