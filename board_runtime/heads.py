@@ -88,10 +88,16 @@ def nms(
     max_candidates: int = 3000,
     max_detections: int = 100,
     oriented: bool = False,
+    gaussians: bool = False,
 ) -> np.ndarray:
-    """Class-aware greedy NMS of rows [x1, y1, x2, y2, score, class, ...], best first. `oriented`: overlap of the corners, values 6..13."""
+    """Class-aware NMS of rows [x1, y1, x2, y2, score, class, ...], best first.
+
+    Greedy. `oriented`: overlap of the corners, values 6..13. `gaussians`, of oriented rows: ProbIoU and fast NMS, as the heads of oriented boxes do it
+    (a box goes where any better one of its class reaches the threshold, kept or not).
+    """
+    overlap = "gaussians" if gaussians else "corners" if oriented else "boxes"
     return _native.heads.select(
-        np.ascontiguousarray(detections, dtype=np.float32), nms_threshold, max_candidates, max_detections, oriented
+        np.ascontiguousarray(detections, dtype=np.float32), nms_threshold, max_candidates, max_detections, overlap
     )
 
 

@@ -103,6 +103,20 @@ def test_scrfd(batched: bool, with_points: bool) -> None:
     compare(head("scrfd", width, height, {}, score_threshold=0.6).candidates(outputs), np.concatenate(expected))
 
 
+def test_scrfd_of_five_strides_has_one_anchor_a_cell() -> None:
+    strides = (8, 16, 32, 64, 128)
+    centres = [grid(128 // stride, 256 // stride) * stride for stride in strides]
+    scores = {f"s{s}": sigmoid(normal(len(c), 1)).astype(np.float32) for s, c in zip(strides, centres, strict=True)}
+    distances = {f"d{s}": np.abs(normal(len(c), 4)) for s, c in zip(strides, centres, strict=True)}
+    expected = []
+    for stride, centre in zip(strides, centres, strict=True):
+        reach = distances[f"d{stride}"].astype(np.float64) * stride
+        boxes = np.concatenate([centre - reach[:, :2], centre + reach[:, 2:]], axis=1)
+        expected.append(rows(boxes, scores[f"s{stride}"], 0.6))
+    found = head("scrfd", 256, 128, {"strides": list(strides)}, score_threshold=0.6)
+    compare(found.candidates({**scores, **distances}), np.concatenate(expected))
+
+
 @pytest.mark.parametrize("kind", ["picodet", "nanodet_plus"])
 def test_distributions_at_four_strides(kind: str) -> None:
     """PicoDet measures from the middle of a cell, NanoDet-Plus from its corner and joins all in one tensor."""
@@ -139,7 +153,7 @@ def test_centernet(activation: str, with_offsets: bool) -> None:
         score = sigmoid(heat[0, c, y, x]) if activation == "sigmoid" else heat[0, c, y, x]
         window = heat[0, c, max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2]
         if score > 0.6 and heat[0, c, y, x] == window.max():
-            cx, cy = (x, y) if not with_offsets else np.array([x, y]) + offset[0, :, y, x]
+            cx, cy = np.array([x, y]) + (offset[0, :, y, x] if with_offsets else 0.5)  # the authors' ctdet_decode
             bw, bh = size[0, :, y, x]
             corner = np.array([cx - bw / 2, cy - bh / 2, cx + bw / 2, cy + bh / 2]) * 4
             expected.append([*corner, score, c])

@@ -86,6 +86,57 @@ def test_nms_runs_oriented_from_the_head() -> None:
     assert found[:, 2].max() <= 200 and found[:, 3].max() <= 50  # the enclosing box is clipped, the corners are not
 
 
+def probabilistic_iou(a: tuple[float, ...], b: tuple[float, ...]) -> float:
+    """ProbIoU as its paper writes it: 1 - √(1 - Bhattacharyya coefficient), covariance R·diag(w²/12, h²/12)·Rᵀ."""
+    means, covariances = [], []
+    for x, y, w, h, angle in (a, b):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        means.append(np.array([x, y]))
+        covariances.append(turn @ np.diag([w * w / 12, h * h / 12]) @ turn.T)
+    d, mean = means[0] - means[1], (covariances[0] + covariances[1]) / 2
+    determinants = [np.linalg.det(c) for c in (mean, *covariances)]
+    distance = (
+        d @ np.linalg.solve(mean, d) / 8 + np.log(determinants[0] / np.sqrt(determinants[1] * determinants[2])) / 2
+    )
+    return float(1 - np.sqrt(1 - np.exp(-distance))) if distance < 50 else 0.0
+
+
+@settings(max_examples=300, deadline=None)
+@given(BOX, BOX)
+def test_gaussians_overlap_as_the_paper_says(a: tuple[float, ...], b: tuple[float, ...]) -> None:
+    rows = np.array([corner_row(a, 0.9), corner_row(b, 0.8)], dtype=np.float32)
+    wanted = probabilistic_iou(a, b)
+    assert len(nms(rows, wanted + 1e-3, oriented=True, gaussians=True)) == 2
+    if wanted > 2e-3:
+        assert len(nms(rows, wanted - 1e-3, oriented=True, gaussians=True)) == 1
+
+
+def test_gaussians_of_the_same_square_turned_are_the_same() -> None:
+    """A square's Gaussian is round: turned by 45 degrees it overlaps wholly, while the corners' IoU is 1/√2."""
+    rows = np.array([corner_row((50, 50, 40, 40, 0), 0.9), corner_row((50, 50, 40, 40, np.pi / 4), 0.8)], np.float32)
+    assert len(nms(rows, 0.99, oriented=True, gaussians=True)) == 1
+
+
+def test_a_suppressed_box_suppresses_too() -> None:
+    """Fast NMS, as the authors of YOLOv8-OBB use it: three boxes in a row, the third near the second only. Greedy NMS would keep the third."""
+    chain = [(50, 50, 30, 20, 0.0), (58, 50, 30, 20, 0.0), (66, 50, 30, 20, 0.0)]
+    rows = np.array([corner_row(box, 0.9 - i / 10) for i, box in enumerate(chain)], np.float32)
+    near, far = probabilistic_iou(chain[0], chain[1]), probabilistic_iou(chain[0], chain[2])
+    assert far < 0.5 < near
+    assert len(nms(rows, 0.5, oriented=True, gaussians=True)) == 1
+    rows[1, 5] = 1  # another class: no longer in the way
+    assert len(nms(rows, 0.5, oriented=True, gaussians=True)) == 3
+
+
+def test_heads_of_oriented_boxes_compare_gaussians() -> None:
+    """Two squares of which one is turned: the corners overlap by 0.71, the Gaussians wholly."""
+    out = np.zeros((1, 40, 6), np.float32)
+    out[0, 0] = [50, 50, 40, 40, 0.9, 0.0]
+    out[0, 1] = [50, 50, 40, 40, 0.8, np.pi / 4]
+    decoder = head("yolo_rows", 96, 96, {"objectness": False, "angle": True}, score_threshold=0.5, nms_threshold=0.9)
+    assert len(decoder.detect({"o": out})) == 1
+
+
 def test_rows_without_corners_are_refused() -> None:
     with pytest.raises(UsageError, match=r"oriented detections must be \[N, 6 \+ 8\]"):
         nms(np.zeros((2, 6), np.float32), 0.5, oriented=True)

@@ -85,13 +85,18 @@ std::vector<std::string> option_names(const std::string& kind);
 /// wrong type.
 Options parse_options(const std::string& kind, const json::Value& value);
 
+/// What NMS compares: the upright boxes; the boxes' corners (keypoints 0..3); or the Gaussians that spread as the
+/// oriented boxes do (ProbIoU), where, as the authors of YOLOv8-OBB do it, every better box suppresses, kept or not,
+/// and the threshold itself too.
+enum class Overlap { kBoxes, kCorners, kGaussians };
+
 /// Score threshold (strictly above), NMS IoU (strictly above is suppressed) and the two limits.
 struct Selection {
     float score_threshold = 0.3F;
     float nms_threshold = 0.5F;
     std::size_t max_candidates = 3000;
     std::size_t max_detections = 100;
-    bool oriented = false;  ///< overlap of the boxes' corners (keypoints 0..3) instead of the upright boxes
+    Overlap overlap = Overlap::kBoxes;
 };
 
 /// How the image was put into the network's input: input pixel = image pixel * scale + pad.
@@ -112,6 +117,8 @@ class Decoder {
     virtual bool oriented() const { return false; }
     /// The network (or the decoding itself) has chosen already: no NMS.
     virtual bool selected() const { return false; }
+    /// What NMS compares.
+    virtual Overlap overlap() const { return oriented() ? Overlap::kGaussians : Overlap::kBoxes; }
 };
 
 /// `kind` is one of `kinds()`. Throws ArgumentError for an unknown kind or options that do not fit together.
@@ -126,8 +133,12 @@ float intersection_over_union(const Detection& a, const Detection& b);
 /// Of the convex quadrilaterals given by keypoints 0..3; 0 where both are empty.
 float oriented_intersection_over_union(const Detection& a, const Detection& b);
 
-/// Keeps the best `max_candidates`, best first (equal scores: earlier first), then greedy NMS within each class, then
-/// `max_detections`. `detections` is replaced by what is kept, best first.
+/// ProbIoU (Llerena et al., 2021) of the rectangles given by keypoints 0..3: 1 - Hellinger distance of the Gaussians
+/// with the rectangles' means and covariances. Constants against division by zero as in ultralytics/utils/metrics.py.
+float gaussian_overlap(const Detection& a, const Detection& b);
+
+/// Keeps the best `max_candidates`, best first (equal scores: earlier first), then NMS within each class (greedy, but
+/// see `Overlap`), then `max_detections`. `detections` is replaced by what is kept, best first.
 void select(std::vector<Detection>& detections, const Selection& selection);
 
 /// Network input pixels -> original image pixels; boxes (not keypoints) are clipped to the image with `clip`.

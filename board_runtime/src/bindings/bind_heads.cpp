@@ -68,6 +68,13 @@ std::vector<heads::TensorView> views_of(const std::vector<std::pair<std::string,
     return views;
 }
 
+heads::Overlap overlap_from(const std::string& name) {
+    if (name == "boxes") return heads::Overlap::kBoxes;
+    if (name == "corners") return heads::Overlap::kCorners;
+    if (name == "gaussians") return heads::Overlap::kGaussians;
+    throw ArgumentError("overlap `" + name + "` is not legal, expected one of boxes, corners, gaussians");
+}
+
 heads::Geometry geometry_from(const std::array<float, 6>& g) { return {g[0], g[1], g[2], g[3], g[4], g[5]}; }
 
 }  // namespace
@@ -111,7 +118,7 @@ void bind_heads(py::module_& module) {
                     py::gil_scoped_release release;
                     decoder.decode(views, score_threshold, detections);
                     heads::select(detections, {score_threshold, decoder.selected() ? kNever : nms_threshold,
-                                               max_candidates, max_detections, decoder.oriented()});
+                                               max_candidates, max_detections, decoder.overlap()});
                     if (geometry) heads::map_to_image(detections, geometry_from(*geometry), clip);
                 }
                 return to_array(detections);
@@ -123,15 +130,16 @@ void bind_heads(py::module_& module) {
     sub.def(
         "select",
         [](const FloatArray& array, float nms_threshold, std::size_t max_candidates, std::size_t max_detections,
-           bool oriented) {
+           const std::string& overlap) {
             std::vector<Detection> detections = from_array(array);
-            if (oriented && array.shape(1) < 14)
+            const heads::Overlap kind = overlap_from(overlap);
+            if (kind != heads::Overlap::kBoxes && array.shape(1) < 14)
                 throw ArgumentError("oriented detections must be [N, 6 + 8] with the four corners as keypoints");
-            heads::select(detections, {0.0F, nms_threshold, max_candidates, max_detections, oriented});
+            heads::select(detections, {0.0F, nms_threshold, max_candidates, max_detections, kind});
             return to_array(detections);
         },
         py::arg("detections"), py::arg("nms_threshold"), py::arg("max_candidates") = 3000,
-        py::arg("max_detections") = 100, py::arg("oriented") = false,
+        py::arg("max_detections") = 100, py::arg("overlap") = "boxes",
         "Best first: the best max_candidates, class-aware NMS, at most max_detections.");
     sub.def(
         "map_to_image",

@@ -1,6 +1,6 @@
 // CenterNet: a heat map of classes [1, classes, h, w] (sigmoid in the graph), sizes [1, 2, h, w] and centre offsets
-// [1, 2, h, w] in map cells. A cell counts where its score is the largest of the 3 x 3 cells around it; centre = (cell
-// + offset) * stride, size = p * stride. The peaks take the place of NMS.
+// [1, 2, h, w] in map cells (without them: 1/2). A cell counts where its score is the largest of the 3 x 3 cells around
+// it; centre = (cell + offset) * stride, size = p * stride. The peaks take the place of NMS.
 #include <algorithm>
 
 #include "decoders.hpp"
@@ -39,8 +39,8 @@ class CenterNet : public Decoder {
                 if (!(map[i] > floor) || !is_peak(map, i % width, i / width, width, height)) continue;
                 const float score = raw ? sigmoid(map[i]) : map[i];
                 if (!(score > threshold)) continue;
-                const float x = static_cast<float>(i % width) + (with_offsets ? offsets.data[i] : 0.0F);
-                const float y = static_cast<float>(i / width) + (with_offsets ? offsets.data[plane + i] : 0.0F);
+                const float x = static_cast<float>(i % width) + (with_offsets ? offsets.data[i] : 0.5F);
+                const float y = static_cast<float>(i / width) + (with_offsets ? offsets.data[plane + i] : 0.5F);
                 const Box box = from_center(x * s, y * s, sizes.data[i] * s, sizes.data[plane + i] * s);
                 if (is_finite(box)) out.push_back(make_detection(box, score, c));
             }

@@ -116,7 +116,8 @@ class Scrfd : public Decoder {
   public:
     Scrfd(const Options& options, InputSize size) : options_(options), size_(size) {
         default_strides(options_, {8, 16, 32});
-        if (options_.anchors_per_cell.empty()) options_.anchors_per_cell.assign(options_.strides.size(), 2);
+        if (options_.anchors_per_cell.empty())  // the authors' detectors of five strides have one anchor a cell
+            options_.anchors_per_cell.assign(options_.strides.size(), options_.strides.size() == 5 ? 1 : 2);
         if (options_.anchors_per_cell.size() != options_.strides.size())
             refuse("scrfd", "needs one anchors_per_cell per stride, found " +
                                 std::to_string(options_.anchors_per_cell.size()) + " for " +

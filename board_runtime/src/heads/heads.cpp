@@ -135,12 +135,21 @@ void select(std::vector<Detection>& detections, const Selection& selection) {
     kept.reserve(std::min(count, selection.max_detections));
     for (std::size_t i = 0; i < count && kept.size() < selection.max_detections; ++i) {
         const Detection& candidate = detections[order[i]];
-        const bool suppressed = std::any_of(kept.begin(), kept.end(), [&](const Detection& k) {
-            if (k.label != candidate.label) return false;
-            const float overlap = selection.oriented ? oriented_intersection_over_union(k, candidate)
-                                                     : intersection_over_union(k, candidate);
-            return overlap > selection.nms_threshold;
-        });
+        bool suppressed = false;
+        if (selection.overlap == Overlap::kGaussians)
+            suppressed = std::any_of(
+                order.begin(), order.begin() + static_cast<std::ptrdiff_t>(i), [&](std::uint32_t better_one) {
+                    const Detection& k = detections[better_one];
+                    return k.label == candidate.label && gaussian_overlap(k, candidate) >= selection.nms_threshold;
+                });
+        else
+            suppressed = std::any_of(kept.begin(), kept.end(), [&](const Detection& k) {
+                if (k.label != candidate.label) return false;
+                const float overlap = selection.overlap == Overlap::kCorners
+                                          ? oriented_intersection_over_union(k, candidate)
+                                          : intersection_over_union(k, candidate);
+                return overlap > selection.nms_threshold;
+            });
         if (!suppressed) kept.push_back(candidate);
     }
     detections.swap(kept);

@@ -26,6 +26,21 @@ std::vector<Point> quadrilateral(const Detection& d) {
     return corners;
 }
 
+/// Mean and covariance of a rectangle's points, from its corners: with the sides u and v, (u u^T + v v^T) / 12.
+struct Spread {
+    double x, y, xx, yy, xy;
+};
+
+Spread spread_of(const Detection& d) {
+    const auto& k = d.keypoints;
+    const double ux = static_cast<double>(k[2]) - k[0];
+    const double uy = static_cast<double>(k[3]) - k[1];
+    const double vx = static_cast<double>(k[4]) - k[2];
+    const double vy = static_cast<double>(k[5]) - k[3];
+    return {0.5 * (static_cast<double>(k[0]) + k[4]), 0.5 * (static_cast<double>(k[1]) + k[5]),
+            (ux * ux + vx * vx) / 12, (uy * uy + vy * vy) / 12, (ux * uy + vx * vy) / 12};
+}
+
 }  // namespace
 
 std::vector<Point> convex_hull(std::vector<Point> points) {
@@ -129,6 +144,24 @@ float oriented_intersection_over_union(const Detection& a, const Detection& b) {
     const double both = polygon_area(clip_polygon(first, second));
     const double either = polygon_area(first) + polygon_area(second) - both;
     return either > 0.0 ? static_cast<float>(both / either) : 0.0F;
+}
+
+float gaussian_overlap(const Detection& a, const Detection& b) {
+    constexpr double kTiny = 1e-7;  // the authors' constant
+    const Spread p = spread_of(a);
+    const Spread q = spread_of(b);
+    const double dx = p.x - q.x;
+    const double dy = p.y - q.y;
+    const double xx = p.xx + q.xx;
+    const double yy = p.yy + q.yy;
+    const double xy = p.xy + q.xy;
+    const double both = xx * yy - xy * xy;
+    const double apart = 0.25 * (xx * dy * dy + yy * dx * dx - 2.0 * xy * dx * dy) / (both + kTiny);
+    const double first = std::max(p.xx * p.yy - p.xy * p.xy, 0.0);
+    const double second = std::max(q.xx * q.yy - q.xy * q.xy, 0.0);
+    const double unlike = 0.5 * std::log(both / (4.0 * std::sqrt(first * second) + kTiny) + kTiny);
+    const double distance = std::clamp(apart + unlike, kTiny, 100.0);
+    return static_cast<float>(1.0 - std::sqrt(1.0 - std::exp(-distance) + kTiny));
 }
 
 }  // namespace npuforge::heads
