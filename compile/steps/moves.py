@@ -1,4 +1,4 @@
-"""Chains of data movement become `ChannelGather` and `SpaceToDepth`.
+"""Chains of data movement become `ChannelGather`, `SpaceToDepth`, or a transposed convolution that spreads channels over pixels.
 
 A chain (Reshape, Transpose, Split, Slice, Gather, Concat of parts of one map, Concat or Pad with zeros, …) is replayed on element numbers: each output
 element knows which input element it is, or that it is a real 0. If whole channels move, or whole blocks of pixels become channels, the chain is
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
+from npuforge.compile.steps.pixel_shuffle import add_transposed_convolution, is_quicker, phase_channels
 from npuforge.compile.steps.rewrite import Editor, merged_sources
 
 MOVES = (
@@ -27,6 +28,7 @@ MOVES = (
     "Concat",
     "Pad",
     "SpaceToDepth",
+    "DepthToSpace",
 )
 ZERO = -1
 _LIMIT = 1 << 24  # elements of a map that is traced
@@ -43,12 +45,16 @@ class _Trace:
 
 @dataclass
 class _Match:
-    """`indices` into the channels of `source` after a space-to-depth of `block` (1: none); `sources`: ONNX names of the chain."""
+    """`indices` into the channels of `source` after a space-to-depth of `block` (1: none); `sources`: ONNX names of the chain.
+
+    `spread`, where given: the other way round, the channel [C, b, b] of `source` that each output channel and phase shows.
+    """
 
     source: str
     block: int
     indices: list[int]
     sources: list[str]
+    spread: np.ndarray | None = None
 
 
 def gather_channels(editor: Editor) -> bool:
@@ -88,6 +94,9 @@ def _find(editor: Editor, target: str) -> _Match | None:
         found = _recognise(trace.numbers, editor.shape(trace.source), shape)
         if found is not None:
             return _Match(trace.source, *found, merged_sources(*trace.nodes))
+        spread = phase_channels(trace.numbers, editor.shape(trace.source), shape)
+        if spread is not None and is_quicker(editor.shape(trace.source), spread):
+            return _Match(trace.source, 1, [], merged_sources(*trace.nodes), spread)
     return None
 
 
@@ -197,6 +206,10 @@ def _apply(editor: Editor, node: Node, parts: list[np.ndarray]) -> list[np.ndarr
         return _pad(editor, node, x)
     n, c, h, w = x.shape
     b = int(attrs["blocksize"])
+    if node.op == "DepthToSpace":
+        crd = attrs.get("mode", "DCR") == "CRD"
+        blocks = x.reshape(n, c // (b * b), b, b, h, w) if crd else x.reshape(n, b, b, c // (b * b), h, w)
+        return [blocks.transpose((0, 1, 4, 2, 5, 3) if crd else (0, 3, 4, 1, 5, 2)).reshape(shape)]
     return [x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(shape)]
 
 
@@ -273,6 +286,10 @@ def _recognise(numbers: np.ndarray, source: tuple[int, ...], shape: tuple[int, .
 def _emit(editor: Editor, node: Node, name: str, target: str, match: _Match) -> None:
     """Writes SpaceToDepth and ChannelGather (either left out where it would do nothing) in place of the chain that ends in `target`."""
     x, block = match.source, match.block
+    if match.spread is not None:
+        label = name if not editor.alive(node) else editor.fresh_node(name)
+        add_transposed_convolution(editor, node, label, x, target, match.spread, match.sources)
+        return
     _, channels, height, width = editor.shape(x)
     identity = match.indices == list(range(channels * block * block))
     free = not editor.alive(node)  # the chain's last node is gone, its name can be reused

@@ -15,7 +15,7 @@ from npuforge.compile.steps.partition import (
 INSTEAD = {
     "ArgMax": "leave it out and take the largest class on the application's side",
     "BatchNormalization": "put it directly behind a convolution, into which it is folded",
-    "DepthToSpace": "use a transposed convolution, or Resize (nearest) and a convolution",
+    "DepthToSpace": "give it fewer channels (2,600 at most), or use Resize (nearest) and a convolution",
     "Div": "multiply by a constant instead of dividing by a computed tensor",
     "Einsum": "write it as 1 x 1 convolutions where one factor is constant",
     "Exp": "move it behind the last convolution (into the head), or use an activation of `npuforge ops` instead",
