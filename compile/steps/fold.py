@@ -22,6 +22,7 @@ from npuforge.compile.steps.linear import lift_linear
 from npuforge.compile.steps.moves import full_pads
 from npuforge.compile.steps.one_dimension import lift_one_dimension
 from npuforge.compile.steps.rewrite import Editor, extend_sources, merged_sources
+from npuforge.compile.steps.token_maps import lift_tokens
 
 ELEMENTWISE = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Mish")
 NHWC_TO_NCHW = [0, 3, 1, 2]
@@ -43,6 +44,7 @@ def fold(graph: Graph) -> Graph:
     sink_transposes(editor)
     _repeat(editor, TIDY)
     lift_linear(editor)
+    lift_tokens(editor)
     _repeat(editor, (_vector_into_previous,))
     if collect_activations(editor):  # before constants move: 0.5 * x * (1 + erf(…)) would lose its 0.5 to a convolution
         editor.prune()

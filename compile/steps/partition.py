@@ -213,11 +213,13 @@ def _leave_small_regions_to_cpu(editor: Editor, levels: dict[int, int]) -> dict[
             return levels
         level = min(small, key=lambda candidate: work[candidate])
         nodes = groups[level]
+        on_cpu, around = _cpu_seconds(nodes, graph), _entry_seconds(nodes, editor)
+        figures = f"{work[level] / max(total, 1):.2%}; about {1e3 * on_cpu:.2f} ms on the CPU, {1e3 * around:.2f} ms to enter and leave the NPU"
         for node in nodes:
-            node.device, node.reason = CPU, _message(is_worth_the_npu, node)
+            node.device, node.reason = CPU, f"{_message(is_worth_the_npu, node)} ({figures})"
         after = _fewest_levels(editor)
         fewer = len(set(after.values())) < len(set(levels.values()))
-        if level > largest or (fewer and _cpu_seconds(nodes, graph) < _entry_seconds(nodes, editor)):
+        if level > largest or (fewer and on_cpu < around):
             levels = after
             continue
         for node in nodes:
@@ -317,7 +319,11 @@ def traffic(node: Node, graph: Graph) -> int:
 
 
 def macs(node: Node, graph: Graph) -> int:
-    """Multiply-accumulates of one node (convolutions; 0 for everything else)."""
+    """Multiply-accumulates of one node (convolutions and matrix products; 0 for everything else); extents only a run knows count as 1."""
+    if node.op in ("MatMul", "Gemm"):
+        sides = graph.tensors[node.inputs[0]].shape, graph.tensors[node.outputs[0]].shape
+        inner = sides[0][0 if node.attrs.get("transA", 0) else -1] if sides[0] else 1
+        return math.prod(max(d, 1) for d in sides[1]) * max(inner, 1)
     if node.op not in CONVOLUTIONS:
         return 0
     weight = graph.tensors[node.inputs[1]].shape

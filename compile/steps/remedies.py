@@ -50,7 +50,7 @@ def remedy(node: Node, graph: Graph) -> str:
         return HEAD
     if node.reason == FLOAT_REASON:
         return "nothing in the model: give calibration images (--calib)"
-    if node.reason == _text(is_worth_the_npu):
+    if node.reason.startswith(_text(is_worth_the_npu)):
         return "nothing, the CPU is faster here; it comes over once the CPU nodes around it do"
     if node.reason == _text(concatenates_channels):
         return "concatenate along the channels (axis 1)"

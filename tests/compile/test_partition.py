@@ -106,7 +106,9 @@ def test_a_small_island_between_cpu_nodes_is_not_worth_an_entry(build, weights, 
     graph = placed(build(nodes, constants=constants))
     assert [d for d, _ in devices(graph)] == ["CPU", "NPU"]
     assert graph.node("island").device == "CPU"
-    assert "under 1 % of the network's multiply-accumulates" in graph.node("island").reason
+    reason = graph.node("island").reason
+    assert "under 1 % of the network's multiply-accumulates (0.00%; about 0.00 ms on the CPU, 0.10 ms" in reason
+    assert "comes over once the CPU nodes around it do" in remedy(graph.node("island"), graph)
 
 
 def test_a_small_convolution_stays_where_the_cpu_would_be_slower(build, weights, placed, monkeypatch):

@@ -1,0 +1,133 @@
+"""Products of tokens with constant weights as convolutions: equal to ONNX Runtime, on the NPU where it pays, without a move left between maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuforge.compile.steps import token_maps
+
+CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+FLATTEN = [
+    ("Reshape", ["t", "flat"], ["f"], {}),
+    ("Transpose", ["f"], ["tokens"], {"perm": [0, 2, 1]}),
+]
+BACK = [
+    ("Transpose", ["z"], ["zt"], {"perm": [0, 2, 1]}),
+    ("Reshape", ["zt", "map"], ["m"], {}),
+    ("Conv", ["m", "w2"], ["y"], CONV, "last"),
+]
+MLP = [
+    ("MatMul", ["tokens", "up"], ["a"], {}, "up"),
+    ("Add", ["a", "ub"], ["b"], {}, "up_bias"),
+    ("Relu", ["b"], ["c"], {}, "relu"),
+    ("MatMul", ["c", "down"], ["d"], {}, "down"),
+    ("Add", ["db", "d"], ["e"], {}, "down_bias"),
+    ("Add", ["tokens", "e"], ["z"], {}, "residual"),
+]
+
+
+@pytest.fixture
+def constants(weights):
+    """A map of 16 channels, 12 x 10."""
+    return {
+        "w": weights(16, 3, 3, 3),
+        "w2": weights(5, 16, 3, 3),
+        "flat": np.array([1, 16, 120]),
+        "map": np.array([1, 16, 12, 10]),
+        "up": weights(16, 64),
+        "ub": weights(64),
+        "down": weights(64, 16),
+        "db": weights(1, 1, 16),
+    }
+
+
+@pytest.fixture(autouse=True)
+def slow_cpu(monkeypatch):
+    """The tests' networks are small: a CPU for which every product pays."""
+    monkeypatch.setattr(token_maps, "CPU_MACS_PER_SECOND", 1e6)
+
+
+def test_perceptron_between_convolutions_runs_with_them(build, same, constants):
+    nodes = [("Conv", ["x", "w"], ["t"], CONV, "first"), *FLATTEN, *MLP, *BACK]
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants=constants), place=True)
+    assert [p.device for p in graph.partitions] == ["NPU"]
+    assert [n.op for n in graph.nodes if n.op != "ChannelGather"] == ["Conv", "Conv", "Conv", "Add", "Conv"]
+    up = next(n for n in graph.nodes if n.op == "Conv" and "up" in n.sources)
+    assert up.activation.kind == "Relu" and {"up", "up_bias", "relu"} <= set(up.sources)
+    assert graph.tensors[up.outputs[0]].shape == (1, 64, 12, 10)
+
+
+def test_tokens_from_a_channels_last_reshape(build, same, constants):
+    start = [("Transpose", ["t"], ["n"], {"perm": [0, 2, 3, 1]}), ("Reshape", ["n", "rows"], ["tokens"], {})]
+    end = [
+        ("Reshape", ["z", "square"], ["s"], {}),
+        ("Transpose", ["s"], ["m"], {"perm": [0, 3, 1, 2]}),
+        ("Conv", ["m", "w2"], ["y"], CONV, "last"),
+    ]
+    given = {**constants, "rows": np.array([1, 120, 16]), "square": np.array([1, 12, 10, 16])}
+    nodes = [("Conv", ["x", "w"], ["t"], CONV, "first"), *start, *MLP, *end]
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants=given), place=True)
+    assert [p.device for p in graph.partitions] == ["NPU"]
+
+
+def test_what_stands_between_stays_on_the_cpu(build, same, constants, weights):
+    """LayerNormalization of tokens: the products around it are convolutions, their borders moves."""
+    norm = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        *FLATTEN,
+        ("LayerNormalization", ["tokens", "gamma", "beta"], ["normal"], {"axis": -1}, "norm"),
+    ]
+    mlp = [(op, ["normal" if t == "tokens" and op == "MatMul" else t for t in i], *rest) for op, i, *rest in MLP]
+    given = {**constants, "gamma": weights(16), "beta": weights(16)}
+    graph = same(
+        build([*norm, *mlp, *BACK], shape=(1, 3, 12, 10), constants=given, opset=17), place=True, tolerance=2e-5
+    )
+    assert [p.device for p in graph.partitions] == ["NPU", "CPU", "NPU"]
+    assert "norm" in [n.name for n in graph.nodes if n.device == "CPU"]
+    assert "MatMul" not in [n.op for n in graph.nodes]
+
+
+def test_tokens_that_were_no_map_are_one_row(build, same, weights):
+    nodes = [
+        ("MatMul", ["x", "a"], ["t"], {}, "a"),
+        ("Sigmoid", ["t"], ["s"], {}),
+        ("MatMul", ["s", "b"], ["y"], {}, "b"),
+    ]
+    model = build(nodes, shape=(1, 30, 8), constants={"a": weights(8, 20), "b": weights(20, 6)})
+    graph = same(model, place=True)
+    assert [n.op for n in graph.nodes].count("Conv") == 2
+    assert graph.tensors[next(n for n in graph.nodes if n.op == "Conv").outputs[0]].shape == (1, 20, 1, 30)
+
+
+def test_products_of_two_computed_tensors_stay(build, same, weights):
+    nodes = [
+        ("MatMul", ["x", "q"], ["a"], {}, "q"),
+        ("MatMul", ["x", "k"], ["b"], {}, "k"),
+        ("Transpose", ["b"], ["bt"], {"perm": [0, 2, 1]}),
+        ("MatMul", ["a", "bt"], ["s"], {}, "scores"),
+        ("Softmax", ["s"], ["y"], {"axis": -1}),
+    ]
+    graph = same(build(nodes, shape=(1, 30, 8), constants={"q": weights(8, 20), "k": weights(8, 20)}), place=True)
+    assert [n.name for n in graph.nodes if n.op == "MatMul"] == ["scores"]
+    assert [n.op for n in graph.nodes].count("Conv") == 2
+
+
+@pytest.mark.parametrize("shape", [(2, 30, 8), (1, 30, 8)])
+def test_what_does_not_pay_or_fit_stays(build, same, weights, monkeypatch, shape):
+    monkeypatch.setattr(token_maps, "CPU_MACS_PER_SECOND", 1e9)  # 4,800 products: 5 microseconds, an entry costs 100
+    graph = same(build([("MatMul", ["x", "a"], ["y"], {})], shape=shape, constants={"a": weights(8, 20)}), place=True)
+    assert [n.op for n in graph.nodes] == ["MatMul"]
+    assert graph.nodes[0].device == "CPU"
+
+
+def test_a_vector_along_the_tokens_is_no_bias(build, same, weights):
+    """[30, 1] adds one number per token."""
+    nodes = [("MatMul", ["x", "a"], ["t"], {}, "a"), ("Add", ["t", "position"], ["y"], {}, "add")]
+    graph = same(build(nodes, shape=(1, 30, 8), constants={"a": weights(8, 30), "position": weights(30, 1)}))
+    assert "Add" in [n.op for n in graph.nodes] and "Conv" in [n.op for n in graph.nodes]
+
+
+def test_products_count_as_multiply_accumulates(build, compiled, weights):
+    graph = compiled(build([("MatMul", ["x", "a"], ["y"], {})], shape=(2, 30, 8), constants={"a": weights(8, 20)}))
+    assert token_maps.macs(graph.nodes[0], graph) == 2 * 30 * 20 * 8
