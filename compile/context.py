@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.quantization import QGraph
@@ -39,7 +41,7 @@ def no_notice(text: str) -> None:
 
 @dataclass
 class Options:
-    """The user's choices. `calibration`: image files. `alpha`: None lets the quantiser choose per tensor. `own_scales`: a quantised model's scales
+    """The user's choices. `calibration`: samples, `inputs`: of the inputs that are the same in all of them (compile/ir/samples.py). `alpha`: None lets the quantiser choose per tensor. `own_scales`: a quantised model's scales
     and integer weights are taken over. `dump`: folder for the steps' graphs.
 
     `notice` is called with each notice the moment it is known, `progress` as the work goes on.
@@ -51,6 +53,7 @@ class Options:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     preprocess: Preprocess | None = None
     calibration: list[Path] = field(default_factory=list)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
     precision: str = "int8"  # or "bf16"
     mode: str = "fine"  # arithmetic of int8
     calibrator: str = "minmax"

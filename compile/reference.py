@@ -82,7 +82,7 @@ class NodesExecutor:
             read = dict.fromkeys(t for n in nodes for t in n.inputs if t and t not in written and t not in constants)
             part = replace(self._graph, nodes=nodes, inputs=list(read), outputs=written, partitions=[])
             runner = self._runners[key] = OnnxRunner(graph_to_onnx(part), written)
-        return runner.run({t: np.asarray(values[t], np.float32) for t in runner.inputs})
+        return runner.run({t: np.asarray(values[t], self._graph.tensors[t].dtype) for t in runner.inputs})
 
 
 # ---- Graph → ONNX

@@ -66,7 +66,12 @@ def image_tensors(region: Region, preprocess: Preprocess | None) -> set[str]:
 
     for tensor in region.graph.inputs:
         channels = region.graph.tensors[tensor].shape[1:2]
-        if channels != (len(preprocess.mean),) or tensor not in region.readers or not foldable(tensor):
+        if (
+            preprocess.input not in ("", tensor)
+            or channels != (len(preprocess.mean),)
+            or tensor not in region.readers
+            or not foldable(tensor)
+        ):
             continue
         if given.takes_pixels(region, preprocess):
             collect(tensor)

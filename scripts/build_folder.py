@@ -12,6 +12,7 @@ from npuforge.compile.ir.errors import FormatError, InputError
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import parse_preprocess
 from npuforge.compile.ir.quantization import QGraph
+from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, input_specs, load_sample
 from npuforge.compile.ir.serialize import load
 from npuforge.compile.steps.write_files import BIN, MANIFEST, QUANTISED, REFERENCE, SUMMARY, sha256
 
@@ -51,6 +52,15 @@ class Build:
         return found
 
     @cached_property
+    def inputs(self) -> dict[str, InputSpec]:
+        """The network's inputs."""
+        return input_specs(self.qgraph.graph)
+
+    def sample(self, path: Path, fixed: Inputs | None = None) -> Sample:
+        """An image, or a `.npz` with every input, as the network takes it; `fixed`: inputs that all samples share."""
+        return load_sample(path, self.preprocess, self.inputs, fixed)
+
+    @cached_property
     def qgraph(self) -> QGraph:
         """The integer graph."""
         found: QGraph = load(self.folder / QUANTISED)
@@ -81,6 +91,7 @@ def open_build(folder: Path) -> Build:
         if missing:
             raise ValueError(f"it does not list {missing[0]}")
         preprocess = parse_preprocess(manifest["preprocess"], str(path))
+        preprocess.input = preprocess.input or next(iter(manifest["inputs"]))
     except OSError as error:
         raise FormatError(
             f"{path}: cannot be read ({error.strerror}); expected a folder that `npuforge compile` wrote"

@@ -7,7 +7,7 @@ objects in both, with high scores; one that does not finds little, or noise that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from npuforge.board_runtime.heads import Head
 from npuforge.compile.ir.errors import InputError
-from npuforge.compile.ir.image import fit, load_image, to_float
+from npuforge.compile.ir.image import fit, to_float
 from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.ir.samples import Inputs, Sample
 from npuforge.compile.reference import FloatReference
 from npuforge.scripts.datasets import Dataset
 
@@ -128,9 +129,10 @@ def clear_gain(evidence: np.ndarray, base: np.ndarray) -> float:
 class Judge:
     """Runs settings on the images; remembers what it ran."""
 
-    def __init__(self, model: Path, images: list[Path], truth: Dataset | None) -> None:
+    def __init__(self, model: Path, images: Sequence[Sample], truth: Dataset | None) -> None:
         self._network = FloatReference(model)
-        self._images = [load_image(path) for path in images]
+        self._images = [sample.picture for sample in images]
+        self._inputs = [sample.inputs for sample in images]
         self._truth = (
             None
             if truth is None
@@ -149,16 +151,16 @@ class Judge:
         head, evidence, shares, count = Head(setting.record), [], [], 0
         lowest = min(COUNTED_SCORE, setting.record.head.score_threshold)
 
-        def detect(image: np.ndarray) -> np.ndarray:
+        def detect(image: np.ndarray, inputs: Inputs) -> np.ndarray:
             pixels, geometry = fit(image, setting.record)
-            outputs = self._network.run({self._network.input_names[0]: to_float(pixels, setting.record)})
+            outputs = self._network.run({**inputs, setting.record.input: to_float(pixels, setting.record)})
             rows = head.detect(outputs, geometry)
             return rows[rows[:, 4] > lowest]
 
-        for number, image in enumerate(self._images):
-            found = detect(image)
+        for number, (image, inputs) in enumerate(zip(self._images, self._inputs, strict=True)):
+            found = detect(image, inputs)
             if self._truth is None:
-                partners = detect(np.ascontiguousarray(image[:, ::-1]))
+                partners = detect(np.ascontiguousarray(image[:, ::-1]), inputs)
                 partners[:, [0, 2]] = image.shape[1] - partners[:, [2, 0]]
                 total = (float(found[:, 4].sum()) + float(partners[:, 4].sum())) / 2
             else:
@@ -179,7 +181,7 @@ class Judge:
 def check_preprocess(
     model: Path,
     record: Preprocess,
-    images: list[Path],
+    images: Sequence[Sample],
     truth: Dataset | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Check:

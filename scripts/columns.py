@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +12,24 @@ import numpy as np
 from npuforge.board_runtime.devices import open_session
 from npuforge.board_runtime.session import TraceRecord
 from npuforge.compile.ir.errors import FormatError
-from npuforge.compile.ir.image import Geometry, fit, load_image, to_float
-from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.ir.samples import Inputs, Sample, in_graph_layout
 from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.compile.reference import FloatReference, NodesExecutor
 from npuforge.compile.steps.write_files import sha256
 from npuforge.hw_kernels.arch import from_json
 from npuforge.quant.executor import Arrays, IntegerExecutor, dequantise
 from npuforge.scripts.build_folder import Build
-from npuforge.scripts.recording import load_recording
-
-
-@dataclass
-class Prepared:
-    """An image as the network takes it. `pixels`: uint8 [H, W, 3] in model order; `tensor`: float32 in the ONNX input's layout.
-
-    `picture`: the image itself, uint8 [H, W, 3] BGR.
-    """
-
-    path: Path
-    pixels: np.ndarray
-    tensor: np.ndarray
-    geometry: Geometry
-    picture: np.ndarray
-
-
-def prepare_image(path: Path, record: Preprocess) -> Prepared:
-    """Reads and prepares one image file."""
-    picture = load_image(path)
-    pixels, geometry = fit(picture, record)
-    return Prepared(path, pixels, to_float(pixels, record), geometry, picture)
+from npuforge.scripts.recording import digests, load_recording
 
 
 class FloatColumn:
-    """The untouched ONNX file in ONNX Runtime, or a recording of it. `reference`: `auto` or the path of a recorded `.npz`."""
+    """The untouched ONNX file in ONNX Runtime, or a recording of it. `reference`: `auto` or the path of a recorded `.npz`.
 
-    def __init__(self, build: Build, reference: str = "auto") -> None:
+    `fixed`: inputs that are the same for all samples; a recording must have been made with them.
+    """
+
+    def __init__(self, build: Build, reference: str = "auto", fixed: Inputs | None = None) -> None:
+        self._fixed = dict(fixed or {})
         self._recording = None
         self._live: FloatReference | None = None
         if reference == "auto":
@@ -66,17 +48,17 @@ class FloatColumn:
         if missing:
             others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
             raise FormatError(f"{self.source}: holds no outputs of image {missing[0]}{others}; record the same images")
-        for path in images:
-            recorded, actual = str(self._recording.image_sha256.get(path.name)), sha256(path)
+        for name, actual in digests(images, self._fixed, sha256).items():
+            recorded = str(self._recording.image_sha256.get(name))
             if recorded != actual:
                 raise FormatError(
-                    f"{self.source}: image {path.name} had sha256 {recorded[:16]}… when recorded, {path} has {actual[:16]}…; "
+                    f"{self.source}: image {name} had sha256 {recorded[:16]}… when recorded, now it has {actual[:16]}…; "
                     "record the same images"
                 )
 
-    def __call__(self, image: Prepared) -> Arrays:
+    def __call__(self, image: Sample) -> Arrays:
         if self._live is not None:
-            found = self._live.run({self._live.input_names[0]: image.tensor})
+            found = self._live.run({name: image.inputs[name] for name in self._live.input_names})
             return {name: found[name] for name in self._live.output_names}
         assert self._recording is not None
         return self._recording.outputs[image.path.name]
@@ -93,35 +75,35 @@ class IntegerColumn:
             if self.qgraph.mode == "bf16"
             else IntegerExecutor(self.qgraph, run_cpu)
         )
-        self._input = self.qgraph.graph.inputs[0]
+        self._image = build.preprocess.input
 
     @property
     def written(self) -> Mapping[str, str]:
         """Layer id -> tensor it writes, where that is not the one its trace record names: bf16 copies have bits of their own."""
         return self.executor.written if isinstance(self.executor, LaneExecutor) else {}
 
-    def feeds(self, image: Prepared) -> np.ndarray:
-        """What the graph takes: raw pixels where the input is an image, else the float tensor as N, C, H, W."""
-        quant = self.qgraph.quant.get(self._input)
+    def feeds(self, image: Sample) -> Arrays:
+        """What the graph takes: raw pixels where the image enters so, else tensors as N, C, H, W."""
+        feeds = self.tensors(image)
+        quant = self.qgraph.quant.get(self._image)
         if quant is not None and quant.image_mean is not None:
-            return image.pixels[np.newaxis]
-        return self.tensor(image)
+            feeds[self._image] = image.pixels[np.newaxis]
+        return feeds
 
-    def tensor(self, image: Prepared) -> np.ndarray:
-        """The float tensor in the graph's layout (N, C, H, W)."""
-        nhwc = self.qgraph.graph.input_layout.get(self._input) == "NHWC"
-        return image.tensor.transpose(0, 3, 1, 2) if nhwc else image.tensor
+    def tensors(self, image: Sample) -> Arrays:
+        """The preprocessed inputs in the graph's layout (N, C, H, W)."""
+        return in_graph_layout(self.qgraph.graph, image.inputs)
 
     def dequantised(self, tensor: str, integers: Arrays) -> np.ndarray:
         """Float values of an int8 tensor."""
         return dequantise(integers[tensor], self.qgraph.quant[tensor])
 
-    def integers_and_outputs(self, image: Prepared) -> tuple[Arrays, Arrays]:
+    def integers_and_outputs(self, image: Sample) -> tuple[Arrays, Arrays]:
         """int8 tensors of all NPU nodes, and the network's outputs."""
-        return self.executor.run_all({self._input: self.feeds(image)})
+        return self.executor.run_all(self.feeds(image))
 
-    def __call__(self, image: Prepared) -> Arrays:
-        return self.executor.run_outputs({self._input: self.feeds(image)})
+    def __call__(self, image: Sample) -> Arrays:
+        return self.executor.run_outputs(self.feeds(image))
 
 
 class DeviceColumn:
@@ -131,16 +113,15 @@ class DeviceColumn:
         self, build: Build, device: str, threads: int = 2, expected_arch: Mapping[str, Any] | None = None
     ) -> None:
         self.session = open_session(build.folder, device, threads, expected_arch)
-        self._input = self.session.inputs[0].name
         self._build = build
 
-    def trace(self, image: Prepared) -> tuple[Arrays, list[TraceRecord]]:
+    def trace(self, image: Sample) -> tuple[Arrays, list[TraceRecord]]:
         """The outputs, and what every layer left on the device."""
-        outputs, records = self.session.trace({self._input: image.tensor})
+        outputs, records = self.session.trace(image.inputs)
         if not all(record.id for record in records):  # tensors that left a DPU; it knows no layers
             layers = {t: n.name for n in self._build.qgraph.graph.nodes for t in n.outputs}
             records = [replace(record, name=layers.get(record.tensor, record.tensor)) for record in records]
         return outputs, records
 
-    def __call__(self, image: Prepared) -> Arrays:
-        return self.session.run({self._input: image.tensor})
+    def __call__(self, image: Sample) -> Arrays:
+        return self.session.run(image.inputs)

@@ -10,11 +10,12 @@ import typer
 from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.dpu import DEVICE as DPU
 from npuforge.compile.ir.errors import GateError, NpuforgeError, UsageError
-from npuforge.compile.ir.image import list_images
+from npuforge.compile.ir.samples import list_samples
+from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import Build, open_build
-from npuforge.scripts.check_preprocess import Check
+from npuforge.scripts.check_preprocess import MOST_IMAGES, Check
 from npuforge.scripts.check_preprocess import check_preprocess as preprocess_check
-from npuforge.scripts.common import DEVICE_HELP, check_report, print_json, progress
+from npuforge.scripts.common import DEVICE_HELP, check_report, parse_inputs, print_json, progress
 from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
 from npuforge.scripts.datasets import Dataset, load_dataset
 from npuforge.scripts.report.render import to_json, write_report
@@ -117,6 +118,7 @@ def register(app: typer.Typer) -> None:
             typer.Option("--truth", help="COCO JSON, or a folder of YOLO text (oriented boxes too) or VOC XML"),
         ] = None,
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
+        given: m.FixedInputs = None,
         count: Count = 0,
         layer_images: Annotated[int, typer.Option("--layer-images", help="Images for the per-layer losses", min=1)] = 4,
         threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
@@ -151,7 +153,8 @@ def register(app: typer.Typer) -> None:
             check_report(report, "--report")
         opened = open_build(build)
         dataset = None if truth is None else load_truth(opened, images, truth, 0, count)
-        files = list_images(images) if dataset is None else [entry.path for entry in dataset.images]
+        files = list_samples(images) if dataset is None else [entry.path for entry in dataset.images]
+        fixed = parse_inputs(given or [])
         if dataset is None and count:
             files = files[:count]
         with progress(json) as show:
@@ -165,10 +168,17 @@ def register(app: typer.Typer) -> None:
                 truth=dataset,
                 limits=Limits(max_map_drop, min_cosine, max_abs_error, max_mean_error),
                 progress=show,
+                fixed=fixed,
             )
             check = None
             if check_preprocess:
-                check = preprocess_check(opened.reference, opened.preprocess, files, dataset, show)
+                check = preprocess_check(
+                    opened.reference,
+                    opened.preprocess,
+                    [opened.sample(path, fixed) for path in files[:MOST_IMAGES]],
+                    dataset,
+                    show,
+                )
                 result.data.notices += [check.notice()] if check.better else []
         fault = _difference(result, opened, device)
         if report is not None:

@@ -11,10 +11,12 @@ import typer
 from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import COCO_SETTINGS, Head
 from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.samples import Inputs
+from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import Build, open_build
-from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn, prepare_image
+from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn
 from npuforge.scripts.command_compare import Count, load_truth
-from npuforge.scripts.common import DEVICE_HELP, print_json, progress
+from npuforge.scripts.common import DEVICE_HELP, parse_inputs, print_json, progress
 from npuforge.scripts.comparison import COLUMNS, Progress
 from npuforge.scripts.datasets import Dataset
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
@@ -22,13 +24,20 @@ from npuforge.scripts.report.data import DEVICE, FLOAT, INTEGER
 
 
 def evaluate_columns(
-    build: Build, dataset: Dataset, wanted: list[str], device: str, reference: str, threads: int, show: Progress
+    build: Build,
+    dataset: Dataset,
+    wanted: list[str],
+    device: str,
+    reference: str,
+    threads: int,
+    show: Progress,
+    fixed: Inputs | None = None,
 ) -> dict[str, Metrics]:
     """COCO's evaluation of each wanted column over the dataset (settings: board_runtime.heads.COCO_SETTINGS)."""
     columns = {
         name: make()
         for name, make in (
-            (FLOAT, lambda: FloatColumn(build, reference)),
+            (FLOAT, lambda: FloatColumn(build, reference, fixed)),
             (INTEGER, lambda: IntegerColumn(build)),
             (DEVICE, lambda: DeviceColumn(build, device, threads)),
         )
@@ -40,7 +49,7 @@ def evaluate_columns(
     head = Head(build.preprocess, COCO_SETTINGS)
     found: dict[str, list[np.ndarray]] = {name: [] for name in columns}
     for number, entry in enumerate(dataset.images, start=1):
-        image = prepare_image(entry.path, build.preprocess)
+        image = build.sample(entry.path, fixed)
         for name, column in columns.items():
             found[name].append(head.detect(column(image), image.geometry))
         show("evaluate", number, len(dataset.images))
@@ -62,6 +71,7 @@ def register(app: typer.Typer) -> None:
         ] = "float,integer,device",
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
         reference: Annotated[str, typer.Option("--reference", help="auto, or a recorded .npz")] = "auto",
+        given: m.FixedInputs = None,
         first: Annotated[int, typer.Option("--first", help="Skip so many images (by name)", min=0)] = 0,
         count: Count = 0,
         threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
@@ -75,11 +85,13 @@ def register(app: typer.Typer) -> None:
         opened = open_build(build)
         dataset = load_truth(opened, images, truth, first, count)
         with progress(json) as show:
-            metrics = evaluate_columns(opened, dataset, wanted, device, reference, threads, show)
+            metrics = evaluate_columns(
+                opened, dataset, wanted, device, reference, threads, show, parse_inputs(given or [])
+            )
         if json:
             print_json({name: m.to_json() for name, m in metrics.items()})
             return
         boxes = ", oriented boxes" if dataset.oriented else ""
         print(f"{len(dataset.images)} images, {opened.manifest['mode']}{boxes}")
-        for name, m in metrics.items():
-            print(f"{name:<8} mAP50-95 {100 * m.map:6.2f}   mAP50 {100 * m.map50:6.2f}")
+        for name, found in metrics.items():
+            print(f"{name:<8} mAP50-95 {100 * found.map:6.2f}   mAP50 {100 * found.map50:6.2f}")

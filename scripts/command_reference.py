@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npuforge.compile import pipeline
-from npuforge.compile.ir.image import list_images
+from npuforge.compile.ir.samples import input_specs, list_samples
 from npuforge.compile.reference import FloatReference
 from npuforge.compile.steps.preprocessing import complete
 from npuforge.compile.steps.write_files import sha256, staging
@@ -34,20 +34,29 @@ def register(app: typer.Typer) -> None:
         images: Annotated[Path, typer.Argument(help="Folder of images")],
         output: Annotated[Path, typer.Option("--output", "-o", help="The .npz to write")] = Path("reference.npz"),
         preprocess: m.PreprocessFile = "",
+        given: m.FixedInputs = None,
         shape: m.Shapes = None,
         json: m.Json = False,
     ) -> None:
         """Record the float outputs. Example: npuforge reference record net.onnx images/ -o ref.npz"""
         check_target(output)
-        files = list_images(images)
-        options = m.Choices(model, shape=shape, preprocess=preprocess).check(output)
-        record_of, notices = complete(pipeline.inspect(options), options.preprocess, bool(options.shapes))
+        files = list_samples(images)
+        options = m.Choices(model, shape=shape, preprocess=preprocess, given=given).check(output)
+        graph = pipeline.inspect(options)
+        record_of, notices = complete(graph, options.preprocess, bool(options.shapes))
         for notice in notices:
             show_notice(notice)
         reference = FloatReference(model, options.shapes)
         with progress(json) as show:
             recording = record(
-                reference, sha256(model), files, record_of, sha256, lambda done, total: show("record", done, total)
+                reference,
+                sha256(model),
+                files,
+                record_of,
+                input_specs(graph),
+                options.inputs,
+                sha256,
+                lambda done, total: show("record", done, total),
             )
         with staging(output.parent) as folder:
             save_recording(recording, folder / output.name)

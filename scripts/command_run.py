@@ -11,12 +11,21 @@ import typer
 from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import Head, Settings
 from npuforge.compile.ir.errors import UsageError
-from npuforge.compile.ir.image import list_images
+from npuforge.compile.ir.samples import list_samples
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels import arch as arches
+from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import open_build
-from npuforge.scripts.columns import DeviceColumn, prepare_image
-from npuforge.scripts.common import DEVICE_HELP, check_folder, check_target, print_json, progress, show_notice
+from npuforge.scripts.columns import DeviceColumn
+from npuforge.scripts.common import (
+    DEVICE_HELP,
+    check_folder,
+    check_target,
+    parse_inputs,
+    print_json,
+    progress,
+    show_notice,
+)
 from npuforge.scripts.draw import class_name, draw_detections, save_image
 
 
@@ -44,6 +53,7 @@ def register(app: typer.Typer) -> None:
         draw: Annotated[Path | None, typer.Option("--draw", help="Folder for the drawn images")] = None,
         tensors: Annotated[Path | None, typer.Option("--tensors", help="Save the output tensors as .npz here")] = None,
         score: Annotated[float | None, typer.Option("--score", help="Score threshold", min=0.0, max=1.0)] = None,
+        given: m.FixedInputs = None,
         threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
         profile: Annotated[Path | None, typer.Option("--profile", help="Write a Chrome/Perfetto trace")] = None,
         arch: Annotated[
@@ -64,7 +74,7 @@ def register(app: typer.Typer) -> None:
             check_folder(draw, "--draw")
         expected_arch = arches.load(arch).to_json() if arch else None
         opened = open_build(build)
-        files = list_images(image)
+        files, fixed = list_samples(image), parse_inputs(given or [])
         column = DeviceColumn(opened, device, threads, expected_arch)
         record = opened.preprocess
         head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
@@ -77,9 +87,9 @@ def register(app: typer.Typer) -> None:
         arrays: dict[str, np.ndarray] = {}
         with progress(json) as show:
             for number, path in enumerate(files, start=1):
-                prepared = prepare_image(path, record)
+                prepared = opened.sample(path, fixed)
                 if profile is not None and number == 1:
-                    column.session.profile({column.session.inputs[0].name: prepared.tensor}, profile, 3)
+                    column.session.profile(prepared.inputs, profile, 3)
                 outputs = column(prepared)
                 if tensors is not None:
                     arrays |= {f"{path.name}:{name}": value for name, value in outputs.items()}

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from npuforge.compile.context import STEPS, no_progress
 from npuforge.compile.context import Progress as ProgressCallback
-from npuforge.compile.ir.errors import UsageError, WriteError
+from npuforge.compile.ir.errors import InputError, UsageError, WriteError
 
 DEVICE_HELP = "sim (fast, bit-exact), csim (the HLS C++ itself) or dpu (model.xmodel on the vendor's runtime)"
 
@@ -54,6 +55,24 @@ def progress(quiet: bool = False) -> Iterator[ProgressCallback]:
             print(f"{what}: {done}/{total} {unit}".rstrip(), file=sys.stderr)
 
     yield line
+
+
+def parse_inputs(texts: list[str]) -> dict[str, np.ndarray]:
+    """`NAME=FILE.npy` values of `--input`. UsageError for another form, InputError for a file that is no array."""
+    found: dict[str, np.ndarray] = {}
+    for text in texts:
+        name, sign, file = text.rpartition("=")
+        if not sign or not name or not file or name in found:
+            raise UsageError(f"--input {text}: expected NAME=FILE.npy, each name once")
+        try:
+            value = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            reason = "no .npy file" if "pickle" in str(error) else getattr(error, "strerror", None) or error
+            raise InputError(f"--input {text}: {file} cannot be read ({reason}); write it with numpy.save") from error
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"--input {text}: {file} holds several arrays; give one .npy per input")
+        found[name] = value
+    return found
 
 
 def print_json(value: Any) -> None:

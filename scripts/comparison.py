@@ -12,12 +12,13 @@ from npuforge.board_runtime.heads import COCO_SETTINGS, Head
 from npuforge.board_runtime.session import TraceRecord
 from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.samples import Inputs, Sample
 from npuforge.compile.reference import GraphExecutor
 from npuforge.hw_kernels.operator import find
 from npuforge.quant.analysis import LayerLoss, analyse, measured_tensors
 from npuforge.quant.executor import Arrays
 from npuforge.scripts.build_folder import Build
-from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn, Prepared, prepare_image
+from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn
 from npuforge.scripts.datasets import Dataset
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
 from npuforge.scripts.report.channel_groups import GroupMeter
@@ -152,10 +153,11 @@ def compare(
     truth: Dataset | None = None,
     limits: Limits | None = None,
     progress: Progress = lambda what, done, total: None,
+    fixed: Inputs | None = None,
 ) -> Comparison:
-    """Runs all columns over `images`; per-layer losses on the first `layer_images` of them."""
+    """Runs all columns over `images`; per-layer losses on the first `layer_images` of them. `fixed`: inputs that all share."""
     qgraph = build.qgraph
-    columns = FloatColumn(build, reference), IntegerColumn(build), DeviceColumn(build, device, threads)
+    columns = FloatColumn(build, reference, fixed), IntegerColumn(build), DeviceColumn(build, device, threads)
     float_column, integer_column, device_column = columns
     float_column.check(images)
     origin = Reference(float_column.provider, float_column.source, build.summary["model"]["sha256"])
@@ -169,10 +171,10 @@ def compare(
         raise UsageError("--truth needs a detection head in the preprocessing record (head.kind)")
     scored: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
     indices = index_tensors(qgraph.graph)
-    layer_inputs: list[tuple[Prepared, Arrays]] = []
+    layer_inputs: list[tuple[Sample, Arrays]] = []
     groups = GroupMeter(build.preprocess.head)
     for number, path in enumerate(images, start=1):
-        image = prepare_image(path, build.preprocess)
+        image = build.sample(path, fixed)
         integers, integer_outputs = integer_column.integers_and_outputs(image)
         device_outputs, records = device_column.trace(image)
         outputs = {FLOAT: float_column(image), INTEGER: integer_outputs, DEVICE: device_outputs}
@@ -206,7 +208,7 @@ def compare(
 
 def _detect(
     data: ReportData,
-    image: Prepared,
+    image: Sample,
     heads: tuple[Head, Head],
     outputs: dict[str, Arrays],
     scored: dict[str, list[np.ndarray]],
@@ -228,7 +230,7 @@ def _detect(
 
 
 def _losses(
-    build: Build, column: IntegerColumn, inputs: list[tuple[Prepared, Arrays]], data: ReportData, progress: Progress
+    build: Build, column: IntegerColumn, inputs: list[tuple[Sample, Arrays]], data: ReportData, progress: Progress
 ) -> list[LayerLoss]:
     """Losses of every layer and, for the first image, histograms of its values."""
     qgraph = build.qgraph
@@ -239,12 +241,11 @@ def _losses(
 
     def feeds() -> Iterator[tuple[Arrays, Arrays]]:
         for number, (image, integers) in enumerate(inputs, start=1):
-            name = qgraph.graph.inputs[0]
-            found = executor.run({name: column.tensor(image)})
+            found = executor.run(column.tensors(image))
             known._integers = integers
             if number == 1:
                 _histograms(data, column, found, integers)
-            yield {name: column.feeds(image)}, found
+            yield column.feeds(image), found
             progress("layer losses", number, len(inputs))
 
     losses = analyse(qgraph, feeds(), known)  # type: ignore[arg-type]

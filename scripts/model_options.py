@@ -15,13 +15,13 @@ from npuforge.board_runtime.heads import Head
 from npuforge.compile.context import Options, Progress, no_progress
 from npuforge.compile.ir.errors import InputError, UsageError
 from npuforge.compile.ir.graph import Graph
-from npuforge.compile.ir.image import list_images
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import load_preprocess
+from npuforge.compile.ir.samples import list_samples
 from npuforge.hw_kernels import arch as arches
 from npuforge.quant.quantize import MODES
 from npuforge.quant.ranges import CALIBRATORS
-from npuforge.scripts.common import parse_shapes, show_notice
+from npuforge.scripts.common import parse_inputs, parse_shapes, show_notice
 
 DEFAULT_ARCH = "nf-b4096"
 PRECISIONS = ("int8", "bf16")
@@ -34,7 +34,14 @@ ArchName = Annotated[str, typer.Option("--arch", help="Hardware configuration: a
 PreprocessFile = Annotated[
     str, typer.Option("--preprocess", help="Preprocessing record: a YAML file or a built-in name", show_default=False)
 ]
-Calibration = Annotated[Path | None, typer.Option("--calib", help="Folder of calibration images", show_default=False)]
+Calibration = Annotated[
+    Path | None,
+    typer.Option("--calib", help="Folder of calibration images, or of .npz with every input", show_default=False),
+]
+FixedInputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="Value of an input besides the image, for all samples: NAME=FILE.npy (repeatable)"),
+]
 CalibrationCount = Annotated[int, typer.Option("--calib-count", help="Use the first N images by name (0: all)", min=0)]
 Precision = Annotated[
     str, typer.Option("--precision", help="int8, or bf16 (no calibration; needs an arch with the feature bf16)")
@@ -64,6 +71,7 @@ class Choices:
     calib: Calibration = None
     calib_count: CalibrationCount = 0
     preprocess: PreprocessFile = ""
+    given: FixedInputs = None
     arch: ArchName = DEFAULT_ARCH
     shape: Shapes = None
     precision: Precision = "int8"
@@ -75,7 +83,7 @@ class Choices:
 
     def check(self, output: Path, progress: Progress = no_progress) -> Options:
         """The checked choices; a wrong one is an NpuforgeError before any work is done. Notices go to standard error."""
-        images = [] if self.calib is None else list_images(self.calib)
+        images = [] if self.calib is None else list_samples(self.calib)
         precision, hardware = _known("--precision", self.precision, PRECISIONS), arches.load(self.arch)
         if precision == "bf16":
             _check_bf16(hardware, self.mode)
@@ -86,6 +94,7 @@ class Choices:
             shapes=parse_shapes(self.shape or []),
             preprocess=load_preprocess(self.preprocess) if self.preprocess else None,
             calibration=images[: self.calib_count] if self.calib_count else images,
+            inputs=parse_inputs(self.given or []),
             precision=precision,
             mode=_known("--mode", self.mode, MODES),
             calibrator=_known("--calibrator", self.calibrator, tuple(CALIBRATORS)),

@@ -23,11 +23,12 @@ from npuforge.compile.ir.errors import NpuforgeError
 from npuforge.compile.ir.image import list_images
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 from npuforge.compile.ir.preprocess_io import load_preprocess
+from npuforge.compile.ir.samples import Sample
 from npuforge.compile.steps.partition import explain
 from npuforge.hw_kernels import arch as arches
 from npuforge.quant.executor import Arrays
 from npuforge.scripts.build_folder import Build, open_build
-from npuforge.scripts.columns import DeviceColumn, FloatColumn, Prepared, prepare_image
+from npuforge.scripts.columns import DeviceColumn, FloatColumn
 from npuforge.scripts.common import parse_shapes
 from npuforge.scripts.comparison import OutputError
 from npuforge.scripts.datasets import Dataset, load_dataset
@@ -36,7 +37,7 @@ from npuforge.scripts.mean_average_precision import mean_average_precision
 CALIBRATION_IMAGES = 32
 COMPARED_IMAGES = 8
 EYES_APART = 12.0  # pixels; smaller faces are not counted
-Column = Callable[[Prepared], Arrays]
+Column = Callable[[Sample], Arrays]
 IMAGENET = Preprocess(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 PLUS_MINUS_ONE = Preprocess(mean=[127.5] * 3, std=[128.0] * 3, layout="NHWC")
 
@@ -102,7 +103,7 @@ def accuracy(build: Build, truth: str, data: Path) -> tuple[str, str]:
     columns: tuple[Column, Column] = (FloatColumn(build), DeviceColumn(build, "sim"))
     rows: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for entry in dataset.images:
-        image = prepare_image(entry.path, build.preprocess)
+        image = build.sample(entry.path)
         for column, into in zip(columns, rows, strict=True):
             into.append(head.detect(column(image), image.geometry))
     if truth == "faces":
@@ -116,7 +117,7 @@ def lowest_cosine(build: Build, images: list[Path]) -> str:
     worst, rows, varies = OutputError(), [0, 0], False
     columns: tuple[Column, Column] = (FloatColumn(build), DeviceColumn(build, "sim"))
     for path in images:
-        image = prepare_image(path, build.preprocess)
+        image = build.sample(path)
         outputs: list[Arrays] = [column(image) for column in columns]
         for name, value in outputs[0].items():
             found = outputs[1][name]

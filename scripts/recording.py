@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,14 @@ import numpy as np
 
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.files import whole_file
-from npuforge.compile.ir.image import prepare
 from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.ir.samples import Inputs, InputSpec, companion, load_sample
 from npuforge.compile.reference import FloatReference
 
 
 @dataclass
 class Recording:
-    """Outputs by image file name, and where they came from. `image_sha256`: of each image file."""
+    """Outputs by image file name, and where they came from. `image_sha256`: of each file and of each input given once, by `digests`."""
 
     model_sha256: str
     provider: str
@@ -32,22 +33,33 @@ class Recording:
     outputs: dict[str, dict[str, np.ndarray]]
 
 
+def digests(images: Sequence[Path], fixed: Inputs, digest: Callable[[Path], str]) -> dict[str, str]:
+    """sha256 of every sample's files by name, and of the inputs that all share as `--input NAME`."""
+    files = [file for path in images for file in (path, companion(path)) if file is not None]
+    shared = {
+        f"--input {name}": hashlib.sha256(f"{value.dtype}{value.shape}".encode() + value.tobytes()).hexdigest()
+        for name, value in fixed.items()
+    }
+    return {file.name: digest(file) for file in files} | shared
+
+
 def record(
     reference: FloatReference,
     model_sha256: str,
     images: list[Path],
     preprocess: Preprocess,
+    specs: Mapping[str, InputSpec],
+    fixed: Inputs,
     digest: Callable[[Path], str],
     progress: Callable[[int, int], None],
 ) -> Recording:
     """Runs the network on every image."""
     outputs: dict[str, dict[str, np.ndarray]] = {}
     for number, path in enumerate(images, start=1):
-        _, tensor, _ = prepare(path, preprocess)
-        found = reference.run({reference.input_names[0]: tensor})
+        found = reference.run(load_sample(path, preprocess, specs, fixed).inputs)
         outputs[path.name] = {name: found[name] for name in reference.output_names}
         progress(number, len(images))
-    hashes = {p.name: digest(p) for p in images}
+    hashes = digests(images, fixed, digest)
     return Recording(
         model_sha256, reference.provider, platform.node() or "unknown", preprocess.to_json(), hashes, outputs
     )
@@ -102,7 +114,7 @@ def load_recording(path: Path, model_sha256: str, preprocess: Preprocess) -> Rec
             f"{path}: recorded from the model with sha256 {recording.model_sha256[:16]}…, this build comes from {model_sha256[:16]}…; "
             "record the reference again from the same ONNX file"
         )
-    head_free = {k: v for k, v in preprocess.to_json().items() if k not in ("head", "class_names")}
+    head_free = {k: v for k, v in preprocess.to_json().items() if k not in ("head", "class_names", "input")}
     differing = sorted(k for k, v in head_free.items() if recording.preprocess.get(k) != v)
     if differing:
         raise FormatError(

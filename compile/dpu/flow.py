@@ -23,7 +23,7 @@ from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.vendor_compiler import PROGRAM, Compiled, compile_fix_form
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Graph
-from npuforge.compile.ir.image import prepare
+from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
 from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps import calibrate, fold, fuse, partition
 from npuforge.compile.steps.generate import TOOL
@@ -127,8 +127,8 @@ def _measure(before: Graph, after: Graph, ctx: Context, build: DpuBuild) -> None
     images = list(islice(ctx.options.calibration, MEASURED_IMAGES))
 
     def feed(path: Path) -> dict[str, np.ndarray]:
-        pixels, tensor, _ = prepare(path, ctx.preprocess)
-        return {after.inputs[0]: calibrate.network_input(after, pixels, tensor)}
+        sample = load_sample(path, ctx.preprocess, input_specs(after), ctx.options.inputs)
+        return in_graph_layout(after, sample.inputs)
 
     build.loss, build.loss_images = measured_loss(before, after, map(feed, images)), len(images)
 

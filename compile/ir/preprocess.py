@@ -25,7 +25,7 @@ class Preprocess:
     """How an image file becomes the network's input.
 
     color: `RGB` or `BGR` (the model's channel order). resize: `stretch`, `letterbox_topleft`, `letterbox_center`. real = (pixel - mean)/std per
-    channel in the model's channel order. layout: of the ONNX input, `NCHW` or `NHWC`. pad_value: a pixel value.
+    channel in the model's channel order. layout: of the ONNX input, `NCHW` or `NHWC`. pad_value: a pixel value. input: the network input that takes the image; empty: the only one that can.
     """
 
     width: int = 0
@@ -37,6 +37,7 @@ class Preprocess:
     mean: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     std: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])
     layout: str = "NCHW"
+    input: str = ""
     class_names: list[str] = field(default_factory=list)
     head: HeadSpec = field(default_factory=HeadSpec)
 

@@ -104,6 +104,10 @@ def parse_preprocess(data: Any, where: str = "preprocessing") -> Preprocess:
     for key in ("mean", "std"):
         if key in data:
             setattr(record, key, _three(data[key], f"{where}: {key}"))
+    if "input" in data:
+        if not isinstance(data["input"], str):
+            raise InputError(f"{where}: input must be the name of a network input, found {data['input']!r}")
+        record.input = data["input"]
     if any(s <= 0 for s in record.std):
         raise InputError(f"{where}: std must be positive, found {record.std}")
     if "class_names" in data:

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
-from npuforge.compile.ir.image import prepare
+from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
 from npuforge.compile.reference import GraphExecutor
 from npuforge.quant.calibrate import Arrays, calibrate
 from npuforge.quant.given import missing_scales
 from npuforge.quant.quantize import image_tensors
 from npuforge.quant.regions import Region
 from npuforge.quant.statistics import Statistics
-
-
-def network_input(graph: Graph, pixels: np.ndarray, tensor: np.ndarray) -> np.ndarray:
-    """The graph's own layout (N, C, H, W) of a preprocessed image."""
-    return tensor if graph.input_layout.get(graph.inputs[0], "NCHW") == "NCHW" else tensor.transpose(0, 3, 1, 2)
-
 
 _QUANTISED = (b"QuantizeLinear", b"QLinear", b"QGemm")  # every quantised file holds one of these operator names
 
@@ -63,12 +55,13 @@ def run(graph: Graph, ctx: Context) -> Graph:
         return _without_images(graph, ctx)
 
     current: list[Path] = []  # the image in work
+    specs = input_specs(graph)
 
     def feeds() -> Iterator[Arrays]:
         for path in images:
-            pixels, tensor, _ = prepare(path, ctx.preprocess)
+            sample = load_sample(path, ctx.preprocess, specs, ctx.options.inputs)
             current[:] = [path]
-            yield {graph.inputs[0]: network_input(graph, pixels, tensor)}
+            yield in_graph_layout(graph, sample.inputs)
             current.clear()
 
     histograms = ctx.options.calibrator != "minmax"

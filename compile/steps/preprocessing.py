@@ -19,14 +19,9 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
     `shaped`: the network's size is one that the user typed (--shape); sizes that do not do are then a UsageError.
     """
     wrong = UsageError if shaped else InputError
-    name = graph.inputs[0]
+    name = image_input(graph, record.input if record is not None else "")
     shape = graph.tensors[name].shape
     layout = graph.input_layout.get(name, "NCHW")
-    if len(graph.inputs) != 1:
-        raise UnsupportedError(
-            f"the network has {len(graph.inputs)} inputs ({', '.join(graph.inputs)}), expected one that takes an image; "
-            "export the others as constants"
-        )
     if len(shape) != 4 or graph.tensors[name].dtype != "float32":
         raise UnsupportedError(
             f"input {name} takes {graph.tensors[name].dtype} {list(shape)}, expected real numbers of an image, "
@@ -46,7 +41,12 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         notices.append(
             f"no --preprocess given: assuming {width}x{height}, RGB, pixel/255, stretched; results are wrong if the model was trained otherwise"
         )
-    record = replace(record, width=record.width or width, height=record.height or height, layout=layout)
+    others = [t for t in graph.inputs if t != name]
+    if others:
+        notices.append(
+            f"input {name} takes the image; {', '.join(others)}: from --input NAME=FILE.npy or a .npz beside each image"
+        )
+    record = replace(record, width=record.width or width, height=record.height or height, layout=layout, input=name)
     if (record.width, record.height) != (width, height):
         raise wrong(
             f"preprocessing gives {record.width}x{record.height} images, input {name} takes {width}x{height}; "
@@ -58,6 +58,35 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         record, notice = _with_head(graph, record)
         notices.append(notice)
     return record, notices
+
+
+def image_input(graph: Graph, wanted: str) -> str:
+    """The input that takes the image: the one the record names, the network's only one, or the only one of real numbers with three channels."""
+    if wanted:
+        if wanted not in graph.inputs:
+            raise InputError(
+                f"preprocessing: the network has no input '{wanted}'; its inputs are {', '.join(graph.inputs)}"
+            )
+        return wanted
+    if len(graph.inputs) == 1:
+        return graph.inputs[0]
+    able = [
+        t
+        for t in graph.inputs
+        if graph.tensors[t].dtype == "float32"
+        and graph.tensors[t].shape[1:2] == (3,)
+        and len(graph.tensors[t].shape) == 4
+    ]
+    if len(able) == 1:
+        return able[0]
+    described = ", ".join(f"{t} {graph.tensors[t].dtype} {list(graph.tensors[t].shape)}" for t in graph.inputs)
+    if not able:
+        raise UnsupportedError(
+            f"the network has the inputs {described}, expected one that takes an image, real numbers [1, 3, height, width]; export it with such an input"
+        )
+    raise InputError(
+        f"the network has the inputs {described}; say with `input: NAME` in --preprocess which of {', '.join(able)} takes the image"
+    )
 
 
 def _with_head(graph: Graph, record: Preprocess) -> tuple[Preprocess, str]:
