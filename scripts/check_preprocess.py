@@ -153,7 +153,9 @@ class Judge:
 
         def detect(image: np.ndarray, inputs: Inputs) -> np.ndarray:
             pixels, geometry = fit(image, setting.record)
-            outputs = self._network.run({**inputs, setting.record.input: to_float(pixels, setting.record)})
+            outputs = self._network.run(
+                {**inputs, setting.record.input or self._network.input_names[0]: to_float(pixels, setting.record)}
+            )
             rows = head.detect(outputs, geometry)
             return rows[rows[:, 4] > lowest]
 

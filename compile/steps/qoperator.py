@@ -118,17 +118,30 @@ class _Expander:
                 self.grids[node.outputs[0]] = (node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else "")
             self.nodes.append(node)
         elif rule is not None:
-            if node.attrs.pop("channels_last", 0):
-                raise UnsupportedError(
-                    f"node '{node.name}' ({node.op}): attribute channels_last is 1, expected 0; "
-                    "save the model before ONNX Runtime's layout optimisation"
-                )
             node.inputs += [""] * (9 - len(node.inputs))
-            rule(self, node)
+            if node.attrs.pop("channels_last", 0):
+                self.grids.setdefault(node.inputs[0], (node.inputs[1], node.inputs[2]))
+                self._channels_first(node, rule)
+            else:
+                rule(self, node)
+        elif op == "NhwcMaxPool" and node.inputs[0] in self.grids:
+            node.op = "MaxPool"
+            self._channels_first(node, _Expander._moves)
         elif node.op in MOVES_INTEGERS and self._moves(node):
             pass
         else:
             self.nodes.append(node)
+
+    def _channels_first(self, node: Node, rule: Callable[[_Expander, Node], object]) -> None:
+        """A node on [N, H, W, C] (what ONNX Runtime's layout optimisation writes): the same on [N, C, H, W] between transposes of the integers."""
+        x, y = node.inputs[0], node.outputs[0]
+        inner = [self.fresh(f"{t}/channels_first", self._tensors) for t in (x, y)]
+        for source, target, perm in ((x, inner[0], [0, 3, 1, 2]), (inner[1], y, [0, 2, 3, 1])):
+            if source != x:
+                node.inputs[0], node.outputs = inner[0], [inner[1]]
+                rule(self, node)
+            name = self.fresh(f"{node.name}/transpose", self._names)
+            self._moves(Node(name, "Transpose", [source], [target], {"perm": perm}, sources=[node.name]))
 
     def _moves(self, node: Node) -> bool:
         count = len(node.inputs) if node.op == "Concat" else 1

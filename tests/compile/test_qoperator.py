@@ -62,7 +62,8 @@ def difference(
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(file.SerializeToString(), options, providers=["CPUExecutionProvider"])
     expected = session.run(None, {"x": x})[0]
-    ours = GraphExecutor(found.graph, providers=["CPUExecutionProvider"], threads=1).run({"x": x})["y"]
+    inside = x.transpose(0, 3, 1, 2) if found.graph.input_layout.get("x") == "NHWC" else x
+    ours = GraphExecutor(found.graph, providers=["CPUExecutionProvider"], threads=1).run({"x": inside})["y"]
     if limits is not None:
         ours = np.clip(ours, *limits)
     assert ours.shape == expected.shape
@@ -213,7 +214,45 @@ def test_computed_weights_are_refused() -> None:
         import_onnx(model(nodes, {"xs": F(0.1), "xz": U8(1)}, (1, 1, 4, 4)))
 
 
-def test_channels_last_is_refused() -> None:
-    op = ("QLinearGlobalAveragePool", [*X, *Y], ["yq"], {"channels_last": 1}, MS)
-    with pytest.raises(UnsupportedError, match=r"channels_last is 1, expected 0; save the model before"):
-        import_onnx(model(around(op), S, MAP))
+LAST = {
+    "QLinearConv": ("QLinearConv", [*X, "wq", "ws", "wz", *Y, "b"], ["yq"], {"pads": [1] * 4, "channels_last": 1}, MS),
+    "QLinearAveragePool": ("QLinearAveragePool", [*X, *Y], ["yq"], {"kernel_shape": [2, 2], "channels_last": 1}, MS),
+    "QLinearGlobalAveragePool": ("QLinearGlobalAveragePool", [*X, *Y], ["yq"], {"channels_last": 1}, MS),
+}
+
+
+@pytest.mark.parametrize("op", LAST)
+def test_channels_last(op: str) -> None:
+    """[N, H, W, C], as ONNX Runtime saves a model after its layout optimisation; its own kernels are the reference."""
+    shape = (1, 6, 7, 4)
+    file = model(around(LAST[op]), {**S, **KERNEL}, shape)
+    found = compiled(file)
+    gain = CONV_GAIN if op == "QLinearConv" else 1.0
+    assert difference(file, found, shape, (-3.3, 4.35)) <= 0.5 * S["xs"] * gain + 0.5 * S["ys"] + 1e-4
+    if op == "QLinearConv":
+        conv = next(n for n in found.graph.nodes if n.op == "Conv")
+        assert conv.weight_scale is not None and conv.outputs[0] in found.graph.grids
+
+
+def test_channels_last_convolutions_meet_without_a_transpose() -> None:
+    """Two of them and a pool between: the transposes between them cancel."""
+    nodes = [
+        ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+        ("QLinearConv", [*X, "wq", "ws", "wz", *Y, "b"], ["aq"], {"pads": [1] * 4, "channels_last": 1}, MS),
+        ("NhwcMaxPool", ["aq"], ["mq"], {"kernel_shape": [2, 2], "strides": [2, 2]}, MS),
+        ("QLinearConv", ["mq", *Y, "vq", "vs", "wz1", *Y], ["yq"], {"channels_last": 1}, MS),
+        ("DequantizeLinear", ["yq", "ys", "yz"], ["y"], {}),
+    ]
+    v = np.random.default_rng(9).integers(-127, 128, (3, 5, 1, 1)).astype(I8)
+    extra = {"vq": v, "vs": F(0.004), "wz1": I8(0), "ws": KERNEL["ws"] / F(10)}  # small: nothing saturates between
+    file = model(nodes, {**S, **KERNEL, **extra}, (1, 6, 8, 4))
+    found = compiled(file)
+    ops = [n.op for n in found.graph.nodes]
+    gain = float(np.abs(v * 0.004).sum(axis=(1, 2, 3)).max())
+    assert [op for op in ops if op in ("Conv", "MaxPool")] == ["Conv", "MaxPool", "Conv"] and ops.count(
+        "Transpose"
+    ) <= 2
+    assert (
+        difference(file, found, (1, 6, 8, 4), (-3.3, 4.35))
+        <= 0.5 * (S["xs"] * CONV_GAIN / 10 + S["ys"]) * gain + 0.5 * S["ys"] + 1e-4
+    )

@@ -248,7 +248,8 @@ def test_two_inputs(command: CommandLine) -> None:
     model.graph.node[1].input[0] = "a"
     model.graph.input.append(helper.make_tensor_value_info("x2", TensorProto.FLOAT, [1, 3, 16, 16]))
     save_model(model, Path("n.onnx"))
-    command.refused(1, ("2 inputs (x, x2)", "expected one", "export the others"), "compile", "n.onnx", *REST)
+    which = ("inputs x float32 [1, 3, 16, 16], x2 float32 [1, 3, 16, 16]", "say with `input: NAME`", "which of x, x2")
+    command.refused(1, which, "compile", "n.onnx", *REST)
 
 
 def test_no_output(command: CommandLine) -> None:

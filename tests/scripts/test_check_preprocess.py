@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.ir.errors import InputError
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
+from npuforge.compile.ir.samples import InputSpec, Sample, load_sample
 from npuforge.scripts.check_preprocess import (
     IMAGENET,
     check_preprocess,
@@ -22,7 +23,8 @@ from npuforge.scripts.check_preprocess import (
 from npuforge.scripts.datasets import Dataset, ImageTruth
 
 SIDE = 64
-RIGHT = Preprocess(SIDE, SIDE, std=[255.0] * 3, head=HeadSpec("yolox", {"strides": [8]}, 0.3, 0.5))
+RIGHT = Preprocess(SIDE, SIDE, std=[255.0] * 3, input="image", head=HeadSpec("yolox", {"strides": [8]}, 0.3, 0.5))
+SPECS = {"image": InputSpec((1, 3, SIDE, SIDE), "float32")}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Dataset]:
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Sample], Dataset]:
     """Plain grey with one to three red squares on the grid of cells, and where they are."""
     folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(1)
     truths = []
@@ -70,11 +72,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Data
         truths.append(
             ImageTruth(path, SIDE, SIDE, boxes, np.zeros(n, np.int64), np.full(n, 64.0), np.zeros(n, dtype=bool))
         )
-    return [t.path for t in truths], Dataset("test", ["red"], truths)
+    return [load_sample(t.path, RIGHT, SPECS) for t in truths], Dataset("test", ["red"], truths)
 
 
 @pytest.mark.parametrize("with_truth", [False, True])
-def test_the_right_setting_stands(detector: Path, pictures: tuple[list[Path], Dataset], with_truth: bool) -> None:
+def test_the_right_setting_stands(detector: Path, pictures: tuple[list[Sample], Dataset], with_truth: bool) -> None:
     images, truth = pictures
     check = check_preprocess(detector, RIGHT, images, truth if with_truth else None)
     assert check.better is None and check.notice() == ""
@@ -93,7 +95,7 @@ def test_the_right_setting_stands(detector: Path, pictures: tuple[list[Path], Da
     ids=["colour", "scale"],
 )
 def test_mistakes_are_found(
-    detector: Path, pictures: tuple[list[Path], Dataset], wrong: Preprocess, with_truth: bool
+    detector: Path, pictures: tuple[list[Sample], Dataset], wrong: Preprocess, with_truth: bool
 ) -> None:
     images, truth = pictures
     check = check_preprocess(detector, wrong, images, truth if with_truth else None)
@@ -103,13 +105,13 @@ def test_mistakes_are_found(
 
 
 def test_two_mistakes_that_hide_each_other_give_no_false_advice(
-    detector: Path, pictures: tuple[list[Path], Dataset]
+    detector: Path, pictures: tuple[list[Sample], Dataset]
 ) -> None:
     """Neither change alone makes this detector see anything."""
     assert check_preprocess(detector, replace(RIGHT, color="BGR", std=[65025.0] * 3), pictures[0]).better is None
 
 
-def test_a_record_without_a_head_is_refused(detector: Path, pictures: tuple[list[Path], Dataset]) -> None:
+def test_a_record_without_a_head_is_refused(detector: Path, pictures: tuple[list[Sample], Dataset]) -> None:
     with pytest.raises(InputError, match="needs a detection head"):
         check_preprocess(detector, Preprocess(SIDE, SIDE), pictures[0])
 
