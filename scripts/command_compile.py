@@ -15,10 +15,14 @@ from npuforge.compile.dpu.limits import PREFIX as DPU
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.limits import load as load_target
 from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.steps.partition import explain
 from npuforge.compile.steps.write_files import summary
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import print_json, progress
+from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
+from npuforge.scripts.command_inspect import summary as placement_summary
+from npuforge.scripts.common import check_target, print_json, progress
 from npuforge.scripts.performance import performance_lines
+from npuforge.scripts.placement_page import write_placement
 
 NPUFORGE = "npuforge"
 SILU = ("keep", "hardswish")
@@ -74,12 +78,17 @@ def register(app: typer.Typer) -> None:
         silu: Annotated[
             str, typer.Option("--silu", help="With a DPU: keep (SiLU on the CPU) or hardswish (replaces it)")
         ] = "keep",
+        picture: m.PlacementGraph = None,
         layers: Annotated[bool, typer.Option("--layers", help="Print the performance summary of every layer")] = False,
         json: m.Json = False,
     ) -> None:
         """Compile a network. Example: npuforge compile net.onnx --calib images/ --arch nf-b4096 -o build/"""
         if silu != "keep" and not target.startswith(DPU):
             raise UsageError(f"--silu {silu}: belongs to --target dpu:...; leave it out")
+        if picture is not None:
+            if target != NPUFORGE:
+                raise UsageError(f"--graph {picture}: shows what our NPU takes; leave it out with --target {target}")
+            check_target(picture, "--graph")
         if target.startswith(ASCEND):
             _for_ascend(choices, output, target, json)
             return
@@ -88,11 +97,15 @@ def register(app: typer.Typer) -> None:
             return
         with progress(json) as show:
             compiled, ctx = pipeline.compile_model(choices.check(output, show))
+        assert ctx.qgraph is not None
+        graph = ctx.qgraph.graph
+        rows = explain(graph)
+        if picture is not None:
+            write_placement(graph, picture)
         if json:
-            print_json(summary(compiled, ctx))
+            print_json(summary(compiled, ctx) | {"placement": placement_summary(graph, rows) | placement(graph, rows)})
             return
         print("\n".join(performance_lines(compiled.performance, layers)))
-        parts = ", ".join(f"{p['device']}" for p in compiled.meta["partitions"])
-        print(f"partitions: {parts}")
+        print("\n".join(summary_lines(placement_summary(graph, rows))[3:] + reason_lines(rows, verbose=False)))
         print(f"pool: {compiled.meta['pool_size']} bytes")
         print(f"written: {output}/ in {sum(ctx.seconds.values()):.1f} s")

@@ -60,8 +60,6 @@ def reason_lines(rows: list[Row], verbose: bool) -> list[str]:
         names = ", ".join(f"{row.node} ({row.op})" for row in shown)
         more = len(members) - len(shown)
         lines.append(f"       {names}" + (f" and {more} more" if more else ""))
-    if not verbose:
-        lines.append("every node with its shape and MACs: --verbose, or --json")
     return lines
 
 
@@ -77,6 +75,12 @@ def node_lines(rows: list[Row]) -> list[str]:
     return lines
 
 
+def placement(graph: Graph, rows: list[Row]) -> dict[str, Any]:
+    """Totals by device, and every node with its reason and what to change."""
+    advice = {n.name: remedy(n, graph) for n in graph.nodes}
+    return {"devices": device_totals(rows), "nodes": [r.to_json() | {"remedy": advice[r.node]} for r in rows]}
+
+
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
@@ -89,12 +93,7 @@ def register(app: typer.Typer) -> None:
         verbose: Annotated[
             bool, typer.Option("--verbose", "-v", help="List every node, and every node of a reason")
         ] = False,
-        picture: Annotated[
-            Path | None,
-            typer.Option(
-                "--graph", help="Write the graph coloured by device here: .html (with reasons and remedies) or .svg"
-            ),
-        ] = None,
+        picture: m.PlacementGraph = None,
         json: m.Json = False,
     ) -> None:
         """Show what runs where and why. Example: npuforge inspect net.onnx --arch nf-b4096"""
@@ -106,10 +105,11 @@ def register(app: typer.Typer) -> None:
         if picture is not None:
             write_placement(graph, picture)
         if json:
-            advice = {n.name: remedy(n, graph) for n in graph.nodes}
-            print_json(
-                totals
-                | {"devices": device_totals(rows), "nodes": [r.to_json() | {"remedy": advice[r.node]} for r in rows]}
-            )
+            print_json(totals | placement(graph, rows))
             return
-        print("\n".join(summary_lines(totals) + reason_lines(rows, verbose) + (node_lines(rows) if verbose else [])))
+        lines = summary_lines(totals) + reason_lines(rows, verbose)
+        if verbose:
+            lines += node_lines(rows)
+        elif any(row.reason for row in rows):
+            lines.append("every node with its shape and MACs: --verbose, or --json")
+        print("\n".join(lines))

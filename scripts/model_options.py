@@ -60,6 +60,10 @@ Recalibrate = Annotated[
 DumpSteps = Annotated[
     Path | None, typer.Option("--dump-steps", help="Save the graph after every step in this folder", show_default=False)
 ]
+PlacementGraph = Annotated[
+    Path | None,
+    typer.Option("--graph", help="Write the graph coloured by device here: .html (with reasons and remedies) or .svg"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
 

@@ -13,10 +13,13 @@ from npuforge.compile.ir.errors import InputError
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 from npuforge.compile.ir.samples import InputSpec, Sample, load_sample
 from npuforge.scripts.check_preprocess import (
+    CLEAR_GAIN,
+    COLOUR_GAIN,
     IMAGENET,
     check_preprocess,
     clear_gain,
     matched_score,
+    needed_gain,
     overlaps,
     variations,
 )
@@ -102,6 +105,40 @@ def test_mistakes_are_found(
     assert check.better is not None
     assert (check.better.record.color, check.better.record.std) == ("RGB", [255.0] * 3)
     assert "color: RGB" in check.notice() and "std: [255, 255, 255]" in check.notice()
+
+
+def test_a_small_gain_counts_for_swapped_colours_only() -> None:
+    swapped = replace(RIGHT, color="BGR", mean=[3.0, 2.0, 1.0])
+    assert needed_gain(replace(RIGHT, mean=[1.0, 2.0, 3.0]), swapped) == COLOUR_GAIN < CLEAR_GAIN
+    assert needed_gain(RIGHT, replace(RIGHT, resize="letterbox_center")) == CLEAR_GAIN
+    assert needed_gain(RIGHT, replace(RIGHT, color="BGR", std=[1.0] * 3)) == CLEAR_GAIN  # two changes
+
+
+def test_colours_that_cost_five_per_cent_are_found(
+    detector: Path, pictures: tuple[list[Sample], Dataset], tmp_path: Path
+) -> None:
+    """A network that hardly minds: its score is that of the right order, 5 % less where blue and red are swapped (a second layer adds both orders up)."""
+    model = onnx.load(detector)
+    weight = numpy_helper.to_array(model.graph.initializer[0])
+    turned = weight[:, ::-1]
+    rest = {t.name: t for t in model.graph.initializer}
+    rest["w"].CopyFrom(numpy_helper.from_array(np.concatenate([weight, turned[4:]]), "w"))
+    bias = numpy_helper.to_array(rest["b"])
+    rest["b"].CopyFrom(numpy_helper.from_array(np.concatenate([bias, bias[4:]]), "b"))
+    rest["parts"].CopyFrom(numpy_helper.from_array(np.array([4, 4]), "parts"))
+    mix = np.array([[1, 0, 0.95, 0], [0, 1, 0, 0.95]], np.float32).reshape(2, 4, 1, 1)
+    model.graph.initializer.append(numpy_helper.from_array(mix, "mix"))
+    # σ(a)·σ(b) of both orders, mixed: objectness a + 0.95 a', class b + 0.95 b', at most one order sees a square
+    nodes = list(model.graph.node)
+    nodes[2].output[0] = "both"
+    nodes.insert(3, helper.make_node("Conv", ["both", "mix"], ["p"], kernel_shape=[1, 1]))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, tmp_path / "robust.onnx")
+    images, _ = pictures
+    check = check_preprocess(tmp_path / "robust.onnx", replace(RIGHT, color="BGR"), images)
+    assert check.better is not None and check.better.record.color == "RGB"
+    assert check_preprocess(tmp_path / "robust.onnx", RIGHT, images).better is None
 
 
 def test_two_mistakes_that_hide_each_other_give_no_false_advice(

@@ -175,6 +175,27 @@ def test_arch_compares_derived_figures(command: CommandLine) -> None:
     assert same[0] == "no parameter differs" and not any("!=" in line for line in same)
 
 
+@pytest.mark.parametrize("name", ["placement.html", "placement.svg"])
+def test_compile_and_inspect_write_the_same_graph(command: CommandLine, name: str) -> None:
+    result = command("compile", *GOOD, "--graph", f"c/{name}")
+    assert result.code == 0, result.err
+    assert "nodes on the CPU, because:" in result.out and "MMAC on the NPU" in result.out
+    assert command("inspect", GOOD[0], "--graph", f"i/{name}").code == 0
+    assert Path(f"c/{name}").read_text() == Path(f"i/{name}").read_text()
+
+
+def test_compile_shows_the_placement_as_json(command: CommandLine) -> None:
+    placed = json.loads(command("compile", *GOOD, "--json").out)["placement"]
+    shown = json.loads(command("inspect", GOOD[0], "--json").out)
+    assert {k: placed[k] for k in shown} == shown
+    assert any(n["reason"] and n["remedy"] for n in placed["nodes"])
+
+
+def test_the_graph_of_a_foreign_target_is_refused(command: CommandLine) -> None:
+    arguments = ("compile", *GOOD, "--target", "dpu:DPUCZDX8G", "--graph", "g.svg")
+    command.refused(2, ("--graph g.svg", "leave it out"), *arguments)
+
+
 def test_inspect_summary_first_then_reasons(command: CommandLine) -> None:
     """Five Softsigns and the Sigmoid on the CPU for one reason: counted once, the first names, all with --verbose."""
     tail = [node("Softsign", [f"s{i}" if i else "h"], ["t" if i == 4 else f"s{i + 1}"], f"soft{i}") for i in range(5)]
