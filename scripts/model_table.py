@@ -8,6 +8,9 @@ A file that fails gets a line with the error. Accuracy where there is truth: mAP
 from __future__ import annotations
 
 import argparse
+import datetime
+import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -177,11 +180,19 @@ HEADER = """# Networks of the development data
 Every ONNX file of `../shared/data/models` (real networks as their authors exported them), compiled for `nf-b4096` with {count} calibration images of coco128 and run on the
 simulator. Generated: `python -m npuforge.scripts.model_table ../shared/data -o docs/models.md`. Accuracy, float in ONNX Runtime and int8 on the simulator: mAP50-95 on
 tiny_coco's 50 images; for face detectors the faces with eyes and nose marked, at least 12 pixels between the eyes, that lie in a detection; without truth the lowest
-cosine of any output on {compared} images (which hold hardly any text or hand signs: maps of almost nothing have a low cosine). BlazeFace sees large faces only. Cycles are simulated; compile times are of the machine that wrote this page, others working on it.
+cosine of any output on {compared} images (which hold hardly any text or hand signs: maps of almost nothing have a low cosine). BlazeFace sees large faces only. All lines are of commit {commit}, written on {date}. Cycles are simulated; compile times are of a shared machine ({processors} processors, others
+working on it) and vary by a factor of several.
 
 | file | shape | partitions | MACs on the NPU | head | float | int8 | simulated cycles | compiled in |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
+
+
+def commit() -> str:
+    """Of the project's sources that run, with a mark where they differ from it."""
+    folder = Path(__file__).resolve().parent
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
@@ -194,7 +205,8 @@ def main() -> None:
     for model in sorted((arguments.data / "models").glob("*.onnx")):
         lines.append(row(model, arguments.data))
         print(lines[-1], flush=True)
-    text = HEADER.format(count=CALIBRATION_IMAGES, compared=COMPARED_IMAGES) + "\n".join(lines) + "\n"
+    facts = {"commit": commit(), "date": datetime.date.today().isoformat(), "processors": os.cpu_count()}
+    text = HEADER.format(count=CALIBRATION_IMAGES, compared=COMPARED_IMAGES, **facts) + "\n".join(lines) + "\n"
     arguments.output.write_text(text, encoding="utf-8")
 
 
