@@ -10,6 +10,7 @@ from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
 from npuforge.compile.reference import GraphExecutor
+from npuforge.compile.steps.separate_ranges import separate_unlike
 from npuforge.quant.calibrate import Arrays, calibrate
 from npuforge.quant.given import missing_scales
 from npuforge.quant.quantize import image_tensors
@@ -50,10 +51,23 @@ def run(graph: Graph, ctx: Context) -> Graph:
     """The step. Raises CalibrationError where there are no images but some are needed, or one cannot be read. bf16 has nothing to calibrate."""
     if ctx.options.precision == "bf16":
         return graph
-    images = ctx.options.calibration
-    if not images:
+    if not ctx.options.calibration:
         return _without_images(graph, ctx)
 
+    _measure(graph, ctx)
+    assert ctx.statistics is not None
+    if ctx.options.mode == "pow2" and (separated := separate_unlike(graph, ctx.statistics)):
+        ctx.note(
+            f"node '{name}' joins unlike ranges: the convolutions behind it read its parts on their own, with a fix point each"
+            for name in separated
+        )
+        _measure(graph, ctx)
+    return graph
+
+
+def _measure(graph: Graph, ctx: Context) -> None:
+    """One pass over the images."""
+    images = ctx.options.calibration
     current: list[Path] = []  # the image in work
     specs = input_specs(graph)
 
@@ -75,4 +89,3 @@ def run(graph: Graph, ctx: Context) -> Graph:
         )
     except CalibrationError as error:
         raise CalibrationError(f"{current[0]}: {error}" if current else str(error)) from error
-    return graph

@@ -114,11 +114,13 @@ def yolov8(path: Path) -> Path:
     return n.save(path, joined)
 
 
-def joined_in_front_of_a_convolution(path: Path) -> Path:
+def joined_in_front_of_a_convolution(path: Path, pooled: bool = False) -> Path:
     n = Net()
     wide = n.node("Relu", n.conv(n.levels[8], 32, 16, spread=300.0))
     small = n.node("Sigmoid", n.conv(n.levels[8], 32, 16))
     joined = n.node("Concat", wide, small, axis=1, name="joined")
+    if pooled:
+        joined = n.node("MaxPool", joined, kernel_shape=[3, 3], pads=[1] * 4)
     weight = np.concatenate([np.eye(16) / 600, np.eye(16)], axis=1).reshape(16, 32, 1, 1)
     return n.save(path, n.node("Conv", joined, n.constant(weight), kernel_shape=[1, 1], name="last"))
 
@@ -195,8 +197,31 @@ def test_an_integer_concat_keeps_a_scale_per_part(photographs: list[Path], tmp_p
     scale = qgraph.quant["joined"].scale
     assert scale[16:].max() <= 1.05 / 255 < scale[:16].max() / 50  # 256 steps for what lies in 0..1
     assert mixed_ranges(qgraph, ctx.statistics) == []
+
+
+def test_one_fix_point_is_reported_where_it_cannot_be_avoided(photographs: list[Path], tmp_path: Path) -> None:
+    """A pool between the concatenation and the convolution."""
+    model = joined_in_front_of_a_convolution(tmp_path / "net.onnx", pooled=True)
     qgraph, ctx = pipeline.quantize(options(model, photographs, tmp_path / "build", "pow2", HeadSpec()))
     assert ctx.statistics is not None
     (mixed,) = mixed_ranges(qgraph, ctx.statistics)
     assert mixed.steps <= 1 and mixed.widest > 200
     assert any("joins ranges of" in n and "--mode fine" in n for n in ctx.notices)
+
+
+def test_a_convolution_behind_an_integer_concat_reads_unlike_parts_on_their_own(
+    photographs: list[Path], tmp_path: Path
+) -> None:
+    """pow2: the sum of two convolutions instead of one fix point for 0..600 and 0..1; every bit as the integer graph says."""
+    model = joined_in_front_of_a_convolution(tmp_path / "net.onnx")
+    _, ctx = pipeline.compile_model(options(model, photographs, tmp_path / "build", "pow2", HeadSpec()))
+    assert any("joins unlike ranges" in n for n in ctx.notices) and ctx.qgraph is not None
+    graph = ctx.qgraph.graph
+    assert [n.op for n in graph.nodes][-3:] == ["Conv", "Conv", "Add"] and "Concat" not in [n.op for n in graph.nodes]
+    assert [p.device for p in graph.partitions] == ["NPU"]
+    result = compare(open_build(tmp_path / "build"), photographs[:3], layer_images=1)
+    assert result.differing == 0
+    (group,) = result.data.channel_groups
+    step = 2.0**-4  # 0..4.2 in int8
+    assert group.distinct_device > 0.75 * group.high / step and group.mean_abs_error < 0.5 * step
+    assert result.outputs.cosine > 0.999
