@@ -8,12 +8,14 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.ops.depth_to_space.fixed import KERNEL
 
 
 @register
 class DepthToSpace(Mover, HostOp):
     """blocks of channels become blocks of pixels"""
 
+    kernel = KERNEL
     names = ("DepthToSpace",)
     onnx = ("DepthToSpace",)
     cases = (

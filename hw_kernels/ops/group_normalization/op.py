@@ -11,12 +11,14 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import Deployed, HostOp
 from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
+from npuforge.hw_kernels.ops.group_normalization.fixed import KERNEL
 
 
 @register
 class GroupNormalization(HostOp):
     """y = scale[c] * (x - mean) / sqrt(variance + epsilon) + bias[c], mean and variance of each image's num_groups groups of channels"""
 
+    kernel = KERNEL
     names = ("GroupNormalization",)
     onnx = ("GroupNormalization",)
     cases = (

@@ -11,12 +11,14 @@ from npuforge.hw_kernels.gradients import unbroadcast
 from npuforge.hw_kernels.host import Deployed, HostOp, optional
 from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
+from npuforge.hw_kernels.ops.layer_normalization.fixed import KERNEL
 
 
 @register
 class LayerNormalization(HostOp):
     """y = scale * (x - mean) / sqrt(variance + epsilon) + bias over the axes from `axis` on"""
 
+    kernel = KERNEL
     names = ("LayerNormalization",)
     onnx = ("LayerNormalization",)
     cases = (

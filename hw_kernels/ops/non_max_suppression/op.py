@@ -9,6 +9,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, register
+from npuforge.hw_kernels.ops.non_max_suppression.fixed import KERNEL
 
 
 def _scalar(inputs: list[Any], position: int, default: float) -> float:
@@ -40,6 +41,7 @@ def _one_box(random: np.random.Generator) -> list[Any]:
 class NonMaxSuppression(HostOp):
     """per class the best boxes that overlap no better one by more than the threshold"""
 
+    kernel = KERNEL
     names = ("NonMaxSuppression",)
     onnx = ("NonMaxSuppression",)
 

@@ -10,6 +10,7 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Shape, register
+from npuforge.hw_kernels.ops.rotated_iou.fixed import KERNEL
 from npuforge.hw_kernels.rotated import overlap
 
 
@@ -24,6 +25,7 @@ def random_boxes(random: np.random.Generator, count: int) -> np.ndarray:
 class RotatedIou(HostOp):
     """y[i, j] = area of a[i] and b[j] / area of a[i] or b[j]; boxes (cx, cy, width, height, angle in radians)"""
 
+    kernel = KERNEL
     names = ("npuforge::RotatedIou",)
     onnx = ("npuforge::RotatedIou",)
     no_gradient = "used to match and suppress boxes; its derivative jumps where corners cross edges"

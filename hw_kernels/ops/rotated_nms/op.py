@@ -11,6 +11,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.rotated_iou.op import random_boxes
+from npuforge.hw_kernels.ops.rotated_nms.fixed import KERNEL
 from npuforge.hw_kernels.rotated import overlap
 
 
@@ -22,6 +23,7 @@ def _values(boxes: int, classes: int) -> Any:
 class RotatedNms(HostOp):
     """per class the best boxes that overlap no better one by more than iou_threshold; inputs boxes [N, 5], scores [C, N]"""
 
+    kernel = KERNEL
     names = ("npuforge::RotatedNms",)
     onnx = ("npuforge::RotatedNms",)
     no_gradient = "indices are constant between jumps"

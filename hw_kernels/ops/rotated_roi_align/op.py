@@ -10,6 +10,7 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, register
+from npuforge.hw_kernels.ops.rotated_roi_align.fixed import KERNEL
 
 Samples = tuple[np.ndarray, np.ndarray]  # flat map indices [bins, samples * 4], their weights
 
@@ -64,6 +65,7 @@ def _regions(random: np.random.Generator) -> np.ndarray:
 class RotatedRoiAlign(HostOp):
     """y[k, c, i, j] = mean of x[batch of k, c] sampled in bin (i, j) of region k; regions (batch, cx, cy, width, height, angle in radians)"""
 
+    kernel = KERNEL
     names = ("npuforge::RotatedRoiAlign",)
     onnx = ("npuforge::RotatedRoiAlign",)
     cases = (

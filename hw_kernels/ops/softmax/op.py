@@ -9,12 +9,14 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
+from npuforge.hw_kernels.ops.softmax.fixed import KERNEL
 
 
 @register
 class Softmax(HostOp):
     """y = exp(x) / sum of exp(x) along `axis`"""
 
+    kernel = KERNEL
     names = ("Softmax",)
     onnx = ("Softmax",)
     cases = (

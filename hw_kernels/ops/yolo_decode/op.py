@@ -17,6 +17,7 @@ import numpy as np
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.hw_kernels.operator import Case, Gradients, Op, SecondGradients, Shape, register
+from npuforge.hw_kernels.ops.yolo_decode.fixed import KERNEL
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class YoloDecode(Op):
     """bx = (σ(tx) + column)·stride, by = (σ(ty) + row)·stride, bw = e^tw·anchor width, bh = e^th·anchor height;
     box = (bx − bw/2, by − bh/2, bx + bw/2, by + bh/2); score = σ(objectness)·max σ(classes); class = argmax"""
 
+    kernel = KERNEL
     names = ("npuforge::YoloDecode",)
     onnx = ("npuforge::YoloDecode",)
     constraints = (runs_on_the_host,)
