@@ -39,7 +39,7 @@ def _case(random: np.random.Generator) -> KernelCase:
     stride = int(random.choice([1, 8, 32, 256]))
     box, score, label = fixed_decode(t, (int(anchor[0]), int(anchor[1])), (cell[0], cell[1]), stride)
     outputs = [np.zeros(4, np.int32), np.zeros(1, np.int16), np.zeros(1, np.int32)]
-    expected = [np.array(box, np.int32), np.array([score], np.int16), np.array([label], np.int32)]
+    expected: list[np.ndarray] = [np.array(box, np.int32), np.array([score], np.int16), np.array([label], np.int32)]
     return [t, anchor, *cell, stride, classes, *outputs], expected
 
 
