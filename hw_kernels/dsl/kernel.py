@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from npuforge.compile.ir.errors import InstructionError
-from npuforge.hw_kernels.dsl.kernel_optimise import optimise
+from npuforge.hw_kernels.dsl.kernel_optimise import STAGED, optimise
 from npuforge.hw_kernels.dsl.tile import Dtype
 from npuforge.hw_kernels.dsl.trace import Operation, Trace, Value, tracing
 from npuforge.hw_kernels.dsl.vocabulary import (
@@ -146,6 +146,9 @@ def _finished(trace: Trace, result: Value, place: str) -> int:
         raise InstructionError(f"{made.where}: cast: an int16 argument is what the table reads; apply a curve to it")
     if made.dtype not in STORED:  # requantised to the output's scale
         return trace.add(replace(made, dtype=trace.dtype)).index
+    source = trace.operations[made.a]
+    if made.kind == "scale" and made.factor > 0.0 and source.kind in (*STAGED, "max2", "pool_sum"):
+        return trace.add(replace(source, after=source.after * made.factor, where=made.where)).index  # no copy
     moved = made.kind in ("input", "scale") or (trace.dtype == INT8 and made.kind == "pool_max")
     if moved:  # a program that gives bytes back as they are still copies them, under the output's scale
         return trace.add(Operation("affine", result.index, dtype=trace.dtype, where=made.where or place)).index

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Activation, Node
 from npuforge.compile.ir.quantization import KernelParams, QGraph
 from npuforge.hw_kernels import constraints as c
@@ -139,7 +140,13 @@ class KernelOp(Op):
         cls.cost = cls.program.cost
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
-        trace, sizes = placed(self.pixel_kernel.meaning(node.attrs), [(s[2], s[3]) for s in shapes])
+        kernel = self.pixel_kernel
+        maps = len(shapes) == kernel.inputs and all(len(s) == 4 and s[:2] == shapes[0][:2] for s in shapes)
+        if not maps:
+            raise ModelError(
+                f"node {node.name}: {kernel.name} takes {kernel.inputs} maps N, C, H, W of equal N and C, found {shapes}; check the model's inputs"
+            )
+        trace, sizes = placed(kernel.meaning(node.attrs), [(s[2], s[3]) for s in shapes])
         return [(*shapes[0][:2], *sizes[trace.result])]
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:

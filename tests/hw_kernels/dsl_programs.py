@@ -107,15 +107,16 @@ def registered(program: Kernel) -> Iterator[None]:
         operator._REGISTERED.update(known)
 
 
-def one_node(program: Kernel, shape: tuple[int, int, int, int], attrs: dict[str, Any] | None = None) -> Graph:
-    """A network of one node on the NPU."""
+def one_node(program: Kernel, *shapes: tuple[int, int, int, int]) -> Graph:
+    """A network of one node on the NPU; one shape for all inputs, or one for each."""
     inputs = [f"x{i}" for i in range(program.inputs)]
-    node = Node("node", NAME, inputs, ["y"], attrs or {}, device="NPU")
-    out = operator.get(node).infer(node, [shape] * len(inputs))[0]
-    tensors = {t: TensorInfo(t, shape, "float32") for t in inputs} | {"y": TensorInfo("y", out, "float32")}
-    return Graph(
-        "drawn", [node], tensors, {}, inputs, ["y"], 17, partitions=[Partition("NPU", ["node"], inputs, ["y"])]
-    )
+    given = list(shapes) if len(shapes) > 1 else [shapes[0]] * len(inputs)
+    node = Node("node", NAME, inputs, ["y"], {}, device="NPU")
+    out = operator.get(node).infer(node, given)[0]
+    tensors = {t: TensorInfo(t, s, "float32") for t, s in zip(inputs, given, strict=True)}
+    tensors["y"] = TensorInfo("y", out, "float32")
+    part = Partition("NPU", ["node"], inputs, ["y"])
+    return Graph("drawn", [node], tensors, {}, inputs, ["y"], 17, partitions=[part])
 
 
 def noise(graph: Graph, seed: int) -> dict[str, np.ndarray]:

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ladder import climb, compile_graph
 
-from npuforge.compile.ir.errors import InstructionError, QuantisationError
+from npuforge.compile.ir.errors import InstructionError, ModelError, QuantisationError
 from npuforge.compile.ir.graph import Node
+from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.arch import load
 from npuforge.hw_kernels.dsl import kernel as k
@@ -68,6 +69,24 @@ def test_maps_in_bf16(name: str) -> None:
         ladder = in_bf16(graph, "nf-b1024-bf16")
         feeds = noise(graph, 3)
         assert ladder.climb(ladder.binary(), feeds, (("csim", 1), ("sim", 1))) == []
+        found = LaneExecutor(ladder.qgraph, ladder.arch).run_outputs(feeds)["y"]
+        assert sqnr(found, program.trace().meaning([feeds[t].astype(np.float64) for t in graph.inputs])) > 36.0
+
+
+@pytest.mark.parametrize("mode", ["fine", "pow2"])
+def test_an_input_of_one_pixel_is_broadcast_and_other_channels_are_refused(mode: str) -> None:
+    @kernel
+    def scaled(gate: Any, x: Any) -> Any:
+        return k.vadd(k.cast(k.vmul(gate, x), x.dtype), k.vmuls(x, 0.5))
+
+    with registered(scaled):
+        integer = in_int8(one_node(scaled, (1, 20, 1, 1), (1, 20, 12, 9)), mode)
+        random = np.random.default_rng(5)
+        feeds = {"x0": (1, 1, 1, 20), "x1": (1, 12, 9, 20)}
+        given_bytes = {t: random.integers(-128, 128, s).astype(np.int8) for t, s in feeds.items()}
+        assert climb(integer, compile_graph(integer, "nf-b1024"), given_bytes, threads=(1,)) == []
+        with pytest.raises(ModelError, match="scaled takes 2 maps N, C, H, W of equal N and C"):
+            one_node(scaled, (1, 20, 1, 1), (1, 8, 12, 9))
 
 
 @pytest.mark.parametrize("name", ["squeeze_gate", "blurred_difference", "pooled_twice", "larger_smaller"])
@@ -136,6 +155,7 @@ def test_one_instruction_takes_all_that_its_stage_has() -> None:
     assert kinds(lambda x: k.cast(k.cast(k.vmul(x, x), INT8), INT8)) == ["mul"]
     assert kinds(lambda x: k.vadd(k.cast(k.vtanh(x), INT8), k.cast(k.vtanh(x), INT8))) == ["affine", "add"]
     assert kinds(lambda x, y: k.vadd(k.vmin(x, y), x)) == ["max2", "scale", "add"]
+    assert kinds(lambda x: k.vmuls(k.cast(k.vmul(x, x), INT8), 2.0)) == ["mul"]  # the result's scale takes the factor
     assert kinds(lambda x: k.vmuls(x, -2.0)) == ["scale", "affine"]  # bytes as they are still go to the output
 
 
