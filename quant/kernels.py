@@ -76,6 +76,9 @@ def argument(o: Operation, ranges: list[Range]) -> Range:
             d = (np.maximum(d[0], 0.0), d[1])
     elif o.kind == "pool_sum":
         d = _scaled(a, o.window.kernel[0] * o.window.kernel[1] / o.divisor)
+    elif o.kind == "channel_sum":
+        share = 1.0 / len(a[0]) if o.mean else 1.0
+        d = (a[0].sum(keepdims=True) * share, a[1].sum(keepdims=True) * share)
     elif o.kind == "depthwise":
         weights = np.array(o.weights)
         positive, negative = weights[weights > 0].sum(), weights[weights < 0].sum()
@@ -168,6 +171,9 @@ class _Builder:
             params, quant = pooled(a, o, out)
         elif o.kind == "depthwise":
             params, quant = depthwise(step, a, o, out)
+        elif o.kind == "channel_sum":
+            weights = np.full((1, 1, 1, channels), o.factor / (channels if o.mean else 1))
+            params, quant = convolution(step, a, o, out, weights, 1)
         else:
             step.op = o.kind.capitalize()
             b = replace_scale(self.quants[o.b], 1.0 if o.kind == "mul" else o.factor)
@@ -205,9 +211,17 @@ def depthwise(step: Node, x: TensorQuant, o: Operation, out: layers.Output) -> t
     """The same weights for every channel, the channel's scale absorbed."""
     channels = len(x.scale)
     weights = np.repeat(np.array(o.weights)[None, :, :, None] * o.factor, channels, axis=0)
-    bias = np.full(channels, o.bias)
-    quantised, unit = layers.quantised_weight(weights, bias, x.scale, channels)
-    offset = quantised.astype(np.float64).sum(axis=(1, 2, 3)) * x.zero_point
+    return convolution(step, x, o, out, weights, channels)
+
+
+def convolution(
+    step: Node, x: TensorQuant, o: Operation, out: layers.Output, weights: np.ndarray, group: int
+) -> tuple[ConvParams, TensorQuant]:
+    """Weights [O, kH, kW, I/group] with the input's scales absorbed."""
+    bias = np.full(len(weights), o.bias)
+    quantised, unit = layers.quantised_weight(weights, bias, x.scale, group)
+    zeros = layers.per_output(x.zero_point.astype(np.float64), len(weights), group)
+    offset = (quantised.astype(np.float64).sum(axis=(1, 2)) * zeros).sum(axis=1)
     bias_q = round_half_up(bias / unit) - offset
     layers.check_overflow(step, quantised, bias_q)
     stage, quant = layers.output_stage(step, unit, out)

@@ -116,7 +116,7 @@ def _lines(index: int, o: Operation, broadcast: bool) -> list[str]:
     v = f"v{index}"
     if o.kind == "input":
         return [f"{v} = x{o.a}"]
-    if o.kind in WINDOWED:
+    if o.kind in WINDOWED or o.kind == "channel_sum":
         lines = [f"{v} = {_reduction(o)}"]
     elif o.kind == "max2":
         lines = [f"{v} = tbe.vmax({', '.join(f'_muls(v{n}, {o.factor!r})' for n in o.reads)})"]
@@ -132,13 +132,15 @@ def _lines(index: int, o: Operation, broadcast: bool) -> list[str]:
 
 
 def _reduces(trace: Trace) -> bool:
-    return any(o.kind in WINDOWED for o in trace.operations)
+    return any(o.kind in WINDOWED or o.kind == "channel_sum" for o in trace.operations)
 
 
 def _reduction(o: Operation) -> str:
     """A reduction over whole axes; TBE's windows are operators of their own, which a DSL program cannot call."""
     whole = tuple(axis for axis, size in zip((2, 3), o.window.kernel, strict=True) if size == 0)
-    if 0 not in o.window.kernel or o.kind == "depthwise":
+    if o.kind == "channel_sum":
+        whole = (1,)
+    elif 0 not in o.window.kernel or o.kind == "depthwise":
         raise UnsupportedError(f"{o.where}: windows have no form in TBE's DSL; split the operator at its window")
     call = "tbe.reduce_max" if o.kind == "pool_max" else "tbe.reduce_sum"
     reduced = f"{call}(v{o.a}, axis={whole!r}, keepdims=True)"

@@ -9,8 +9,10 @@ import numpy as np
 from npuforge.compile.ir.bf16 import Bf16Stage
 from npuforge.compile.ir.quantization import AveragePoolParams, ConvParams, EltwiseParams, KernelParams, OutputStage
 from npuforge.hw_kernels import bf16
+from npuforge.hw_kernels.arch import LANES
 from npuforge.hw_kernels.arithmetic import apply_stage, rounding_shift, sat8
 from npuforge.hw_kernels.bf16_stage import output_stage, rounded
+from npuforge.hw_kernels.dsl.tile import LaneMap
 from npuforge.hw_kernels.dsl.trace import Operation, Trace
 from npuforge.hw_kernels.windows import fill_border, tap
 
@@ -32,9 +34,22 @@ def bf16_weights(o: Operation, channels: int) -> np.ndarray:
     return np.repeat(bits[:, :, None], channels, axis=2)
 
 
-def _bf16(o: Operation, values: list[np.ndarray]) -> np.ndarray:
+def sum_weights(o: Operation, lanes: LaneMap) -> np.ndarray:
+    """Weights of a sum over channels as bf16 bits [16, 1, 1, 16*blocks]: only lane 0 of the result has any."""
+    factor = o.factor / (len(lanes.lanes) if o.mean else 1)
+    weights = np.zeros((LANES, 1, 1, LANES * lanes.blocks), np.uint16)
+    weights[0, 0, 0, lanes.lanes] = bf16.from_float32(rounded(np.array([factor])))[0]
+    return weights
+
+
+def _bf16(o: Operation, values: list[np.ndarray], lanes: LaneMap) -> np.ndarray:
     x = values[o.a]
     channels = x.shape[-1]
+    if o.kind == "channel_sum":
+        own = lanes if channels == len(lanes.lanes) else LaneMap.identity(channels)
+        pixel = (x.shape[0], x.shape[1]), (1, 1), (0, 0), (1, 1)
+        total = bf16.convolve(own.expand(x, axis=2), sum_weights(o, own), pixel)
+        return bf16.apply_stage(total[..., :1], stage_of(o, 1))
     if o.kind in ("pool_max", "pool_sum", "depthwise"):
         where = geometry(o, o.window.output((x.shape[0], x.shape[1])))
         if o.kind == "pool_max":
@@ -60,9 +75,9 @@ def bf16_mean(o: Operation) -> np.ndarray:
     return rounded(np.array([o.factor / o.divisor]))
 
 
-def run_bf16(trace: Trace, inputs: list[np.ndarray]) -> np.ndarray:
-    """bf16 bits of the result from those of the inputs, [H, W, C]."""
-    return _run(trace, inputs, lambda o, values, _: _bf16(o, values))
+def run_bf16(trace: Trace, inputs: list[np.ndarray], lanes: LaneMap) -> np.ndarray:
+    """bf16 bits of the result from those of the inputs, [H, W, C]. `lanes`: where channels lie, which decides what a sum over them adds first."""
+    return _run(trace, inputs, lambda o, values, _: _bf16(o, values, lanes))
 
 
 # ---- int8
@@ -95,6 +110,9 @@ def _int8(o: Operation, values: list[np.ndarray], params: KernelParams, key: str
         return sat8(rounding_shift(total * p.multiplier[0].astype(np.int64), p.shift) + p.zero_out.astype(np.int64))
     if isinstance(p, ConvParams):
         assert isinstance(p.stage, OutputStage)
+        if o.kind == "channel_sum":
+            acc = (x.astype(np.int64) * p.weight[0, 0, 0].astype(np.int64)).sum(axis=3, keepdims=True)
+            return apply_stage(acc + p.bias.astype(np.int64), p.stage)
         total = _taps(o, fill_border(x, o.window.pads, p.pad_value, np.int64), np.int64(0), p.weight)
         return apply_stage(total + p.bias.astype(np.int64), p.stage)
     assert isinstance(p, EltwiseParams)

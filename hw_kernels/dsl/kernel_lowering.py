@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.quantization import AveragePoolParams, ConvParams, KernelParams, OutputStage
 from npuforge.hw_kernels.arch import LANES
-from npuforge.hw_kernels.dsl.kernel_interpreter import bf16_mean, bf16_weights, stage_of
+from npuforge.hw_kernels.dsl.kernel_interpreter import bf16_mean, bf16_weights, stage_of, sum_weights
 from npuforge.hw_kernels.dsl.kernel_maps import engine_window
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, lane_part, operand_records, stage_arrays, stage_spec
@@ -29,9 +29,11 @@ def by_block(weights: np.ndarray, lanes: LaneMap) -> np.ndarray:
 
 
 # ---- parameters
-def pack_bf16(o: Operation, lanes: LaneMap) -> dict[str, np.ndarray]:
-    """The arrays of one bf16 operation."""
+def pack_bf16(o: Operation, lanes: LaneMap, source: LaneMap) -> dict[str, np.ndarray]:
+    """The arrays of one bf16 operation on channels in `lanes`; those that a sum over channels reads lie in `source`."""
     channels = len(lanes.lanes)
+    if o.kind == "channel_sum":
+        return bf16_arrays(stage_of(o, 1), lanes) | {"weights": sum_weights(o, source).astype("<u2")}
     if o.kind == "pool_max":
         return {}
     if o.kind == "pool_sum":
@@ -44,10 +46,17 @@ def pack_bf16(o: Operation, lanes: LaneMap) -> dict[str, np.ndarray]:
     return arrays
 
 
-def pack_int8(o: Operation, params: KernelParams, key: str, lanes: LaneMap) -> dict[str, np.ndarray]:
-    """The arrays of one int8 operation; those of a second instruction end in `b`."""
+def pack_int8(o: Operation, params: KernelParams, key: str, lanes: LaneMap, source: LaneMap) -> dict[str, np.ndarray]:
+    """The arrays of one int8 operation, as `pack_bf16`; those of a second instruction end in `b`."""
     if o.kind in ("scale", "pool_max"):
         return {}
+    p = params.steps[key]
+    if o.kind == "channel_sum":
+        assert isinstance(p, ConvParams) and isinstance(p.stage, OutputStage)
+        weights = np.zeros((LANES, LANES * source.blocks), np.int8)
+        weights[0, source.lanes] = p.weight[0, 0, 0]
+        arrays = stage_arrays(p.stage, lanes) | {"weights": weights, "bias": lanes.expand(np.asarray(p.bias, "<i4"))}
+        return arrays | {"pad": source.expand(np.asarray(p.pad_value, "<i1"))}
     arrays = _pack_int8(o, params, key, lanes)
     if o.kind == "max2":
         arrays |= {f"{name}b": array for name, array in _pack_int8(o, params, f"{key}b", lanes).items()}
@@ -77,18 +86,21 @@ def _pack_int8(o: Operation, params: KernelParams, key: str, lanes: LaneMap) -> 
 # ---- instructions
 @dataclass
 class Emitter:
-    """Emits one operation of a band and cut: `own` are its parameters, `channels` those of the whole layer."""
+    """Emits one operation of a band and cut: `own` are its parameters, `channels` those of all cuts together."""
 
     npu: Npu
     cut: Cut
     channels: int
     params: KernelParams | None  # int8
+    broadcast: int | None = None  # lane of operand b, where it has one channel and the result more
 
     def emit(self, o: Operation, key: str, own: Params, a: Tile, b: Tile | None, y: Tile) -> None:
         """The instructions of `o` from tiles a and b to tile y."""
         if o.kind == "max2":
             assert b is not None
             self._larger(o, key, own, a, b, y)
+        elif o.kind == "channel_sum":
+            self._over_channels(o, key, own, a, y)
         elif o.kind == "pool_max" and y.dtype == Dtype.INT8:
             self.npu.max_pool(a, y, engine_window(o))
         elif o.kind == "pool_max":
@@ -97,6 +109,16 @@ class Emitter:
             self._bf16(o, own, a, b, y)
         else:
             self._int8(o, self.params, key, own, a, b, y)
+
+    def _over_channels(self, o: Operation, key: str, own: Params, a: Tile, y: Tile) -> None:
+        """The array, 1x1: all blocks of a to lane 0 of y."""
+        a = a.band(y.first_row, y.end_row)
+        if self.params is None:
+            self.npu.conv_bf16(a, y, Window(), own["weights"], bf16_spec(stage_of(o, 1), own, 0, 1))
+            return
+        p = self.params.steps[key]
+        assert isinstance(p, ConvParams) and isinstance(p.stage, OutputStage)
+        self.npu.conv(a, y, Window(), own["weights"], own["bias"], own["pad"], stage_spec(p.stage, own, Cut(0, 0, 1)))
 
     def _bf16(self, o: Operation, own: Params, a: Tile, b: Tile | None, y: Tile) -> None:
         if o.kind == "pool_sum":
@@ -114,7 +136,7 @@ class Emitter:
         if b is None:
             self.npu.affine_bf16(a, y, lane_part(own["factor"], self.cut, 4), spec)
         else:
-            self.npu.eltwise_bf16(KINDS[o.kind], a, b, y, spec)
+            self.npu.eltwise_bf16(KINDS[o.kind], a, b, y, spec, self.broadcast)
 
     def _block(self, weights: Param, number: int, lane_bytes: int) -> Param:
         size = LANES * lane_bytes
@@ -143,7 +165,7 @@ class Emitter:
         if b is None:
             self.npu.affine(a, y, operand, lane_part(own["bias"], cut, 4), stage)
         else:
-            self.npu.eltwise(KINDS[o.kind], a, b, y, operand, stage)
+            self.npu.eltwise(KINDS[o.kind], a, b, y, operand, stage, self.broadcast)
 
     def _larger(self, o: Operation, key: str, own: Params, a: Tile, b: Tile, y: Tile) -> None:
         """Row r of a at row 2r of a map, of b at row 2r + 1, then the larger of every two rows."""

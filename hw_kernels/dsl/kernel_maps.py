@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.dsl.tile import Window
-from npuforge.hw_kernels.dsl.trace import PAIRS, WINDOWED, Operation, Trace
+from npuforge.hw_kernels.dsl.trace import PAIRS, WINDOWED, Operation, Trace, one_channel
 
 Size = tuple[int, int]  # height, width
 Rows = tuple[int, int]  # first, after the last
@@ -19,13 +19,18 @@ def placed(trace: Trace, sizes: list[Size]) -> tuple[Trace, list[Size]]:
     """
     operations: list[Operation] = []
     found: list[Size] = []
+    single = one_channel(trace)
+    if single[trace.result]:
+        raise InstructionError(
+            f"{trace.operations[trace.result].where}: {trace.name}: the result has one channel, expected those of the inputs; combine it with a tile that has them"
+        )
     for o in trace.operations:
         if o.kind == "input":
             size = sizes[o.a]
         elif o.kind in WINDOWED:
             o, size = _windowed(o, found[o.a])
         elif o.kind in PAIRS:
-            o, size = _paired(o, found[o.a], found[o.b])
+            o, size = _paired(o, found[o.a], found[o.b], single)
         else:
             size = found[o.a]
         operations.append(o)
@@ -43,18 +48,19 @@ def _windowed(o: Operation, size: Size) -> tuple[Operation, Size]:
     return replace(o, window=window), out
 
 
-def _paired(o: Operation, a: Size, b: Size) -> tuple[Operation, Size]:
+def _paired(o: Operation, a: Size, b: Size, single: list[bool]) -> tuple[Operation, Size]:
     out = (max(a[0], b[0]), max(a[1], b[1]))
     name = "vmax or vmin" if o.kind == "max2" else f"v{o.kind}"
     if any(s not in (1, most) for size in (a, b) for s, most in zip(size, out, strict=True)):
         raise InstructionError(f"{o.where}: {name}: maps of {a[0]}x{a[1]} and {b[0]}x{b[1]} do not go together")
-    if o.kind == "max2" and a != b:
+    fewer_a, fewer_b = single[o.a] and not single[o.b], single[o.b] and not single[o.a]
+    if o.kind == "max2" and (a != b or fewer_a or fewer_b):
         raise InstructionError(
-            f"{o.where}: {name}: expected maps of equal size, found {a[0]}x{a[1]} and {b[0]}x{b[1]}; the pooling engine does not broadcast"
+            f"{o.where}: {name}: expected maps of equal size and channels, found {a[0]}x{a[1]} and {b[0]}x{b[1]}; the pooling engine does not broadcast"
         )
-    if a != out:
-        if o.kind == "sub" or b != out:
-            hint = "; use vadd(second, vmuls(first, -1))" if b == out else ""
+    if a != out or fewer_a:
+        if o.kind == "sub" or b != out or fewer_b:
+            hint = "; use vadd(vmuls(second, -1), first)" if b == out and not fewer_b else ""
             raise InstructionError(f"{o.where}: {name}: only the second operand may be broadcast{hint}")
         o = replace(o, a=o.b, b=o.a)
     return o, out

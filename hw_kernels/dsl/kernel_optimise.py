@@ -8,7 +8,7 @@ from typing import Any
 from npuforge.hw_kernels.dsl.tile import Dtype
 from npuforge.hw_kernels.dsl.trace import Operation, Trace
 
-STAGED = ("affine", "add", "sub", "mul", "depthwise")  # instructions with an output stage
+STAGED = ("affine", "add", "sub", "mul", "depthwise", "channel_sum")  # instructions with an output stage
 
 
 def optimise(trace: Trace) -> Trace:

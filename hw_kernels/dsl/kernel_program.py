@@ -18,8 +18,8 @@ from npuforge.hw_kernels.dsl.kernel_lowering import Emitter, pack_bf16, pack_int
 from npuforge.hw_kernels.dsl.kernel_maps import Rows, Size, placed, rows_needed
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, tile
-from npuforge.hw_kernels.dsl.tile import Dtype, Image, Param, Tile
-from npuforge.hw_kernels.dsl.trace import WINDOWED, Trace
+from npuforge.hw_kernels.dsl.tile import Dtype, Image, LaneMap, Param, Tile
+from npuforge.hw_kernels.dsl.trace import WINDOWED, Trace, one_channel
 from npuforge.hw_kernels.operator import Op, Shape
 
 ALIGNMENT = 64
@@ -55,16 +55,40 @@ class KernelProgram(LayerProgram):
         (value,) = [i for i, o in enumerate(trace.operations) if o.kind == "input" and o.a == operand]
         return self._rows(work, low, high)[value]
 
+    def _blocks(self, work: Work, cut: Cut) -> list[Cut]:
+        """The channel blocks that each value is computed for: those of the cut, all where channels are summed later, or the one of a sum."""
+        trace, _ = self._placed(work)
+        single, wide = one_channel(trace), [False] * len(trace.operations)
+        for index in range(len(wide) - 1, -1, -1):
+            o = trace.operations[index]
+            for value in o.reads:
+                wide[value] |= wide[index] or o.kind == "channel_sum"
+        whole, one = Cut(0, 0, work.out_blocks), Cut(0, 0, 1)
+        found: list[Cut] = []
+        for index, o in enumerate(trace.operations):
+            own = one if single[index] else whole if wide[index] else cut
+            found.append(found[o.a] if o.kind == "scale" else own)
+        return found
+
+    def operand_blocks(self, work: Work, operand: int, cut: Cut) -> tuple[int, int]:
+        trace, _ = self._placed(work)
+        (value,) = [i for i, o in enumerate(trace.operations) if o.kind == "input" and o.a == operand]
+        blocks = self._blocks(work, cut)[value]
+        return blocks.first, blocks.count
+
     def temporary_bytes(self, work: Work) -> int:
         """The most that lives at one time in any band."""
         trace, sizes = self._placed(work)
         steps = [i for i, o in enumerate(trace.operations) if o.kind not in ("input", "scale")]
         last = {self._root(trace, v): i for i in steps for v in trace.operations[i].reads}
-        pixel = max(cut.count for cut in work.cuts) * work.dtype.block_bytes
+        largest = self._blocks(work, max(work.cuts, key=lambda cut: cut.count))
         most = 0
         for band in work.bands:
             rows = rows_needed(trace, sizes, *band)
-            size = {i: -(-(rows[i][1] - rows[i][0]) * sizes[i][1] * pixel // ALIGNMENT) * ALIGNMENT for i in steps}
+            pixels = {i: (rows[i][1] - rows[i][0]) * sizes[i][1] for i in steps}
+            size = {
+                i: -(-pixels[i] * largest[i].count * work.dtype.block_bytes // ALIGNMENT) * ALIGNMENT for i in steps
+            }
             for i in steps:
                 held = sum(size[j] for j in steps if j <= i <= last.get(j, j) and j != trace.result)
                 most = max(most, held + (2 * size[i] + ALIGNMENT if trace.operations[i].kind == "max2" else 0))
@@ -81,15 +105,17 @@ class KernelProgram(LayerProgram):
         return value
 
     def pack(self, work: Work) -> Packed:
+        trace, _ = self._placed(work)
         arrays: dict[str, np.ndarray] = {}
-        for i, o in enumerate(self._placed(work)[0].operations):
+        lanes = [LaneMap.identity(1) if single else work.out_map for single in one_channel(trace)]
+        for i, o in enumerate(trace.operations):
             if o.kind == "input":
                 continue
             if work.dtype == Dtype.BF16:
-                own = pack_bf16(o, work.out_map)
+                own = pack_bf16(o, lanes[i], lanes[o.a])
             else:
                 assert isinstance(work.params, KernelParams)
-                own = pack_int8(o, work.params, str(i), work.out_map)
+                own = pack_int8(o, work.params, str(i), lanes[i], lanes[o.a])
             arrays |= {f"s{i}_{name}": array for name, array in own.items()}
         return Packed(arrays)
 
@@ -97,7 +123,7 @@ class KernelProgram(LayerProgram):
         trace, sizes = self._placed(work)
         rows = self._rows(work, y.first_row, y.end_row)
         params = work.params if isinstance(work.params, KernelParams) else None
-        emitter = Emitter(npu, cut, len(work.out_map.lanes), params)
+        blocks, single = self._blocks(work, cut), one_channel(trace)
         tiles: dict[int, Tile] = {}
         for i, o in enumerate(trace.operations):
             if o.kind == "input":
@@ -105,20 +131,36 @@ class KernelProgram(LayerProgram):
             elif o.kind == "scale":
                 tiles[i] = tiles[o.a]
             else:
-                (height, width), (low, high) = sizes[i], rows[i]
-                tiles[i] = y if i == trace.result else npu.map(high - low, width, cut.count, y.dtype, low, height)
+                (height, width), (low, high), here = sizes[i], rows[i], blocks[i]
+                tiles[i] = y if i == trace.result else npu.map(high - low, width, here.count, y.dtype, low, height)
                 own = {k.removeprefix(f"s{i}_"): v for k, v in p.items() if k.startswith(f"s{i}_")}
-                emitter.emit(o, str(i), own, tiles[o.a], tiles[o.b] if o.b >= 0 else None, tiles[i])
+                emitter = Emitter(npu, here, 1 if single[i] else len(work.out_map.lanes), params)
+                operands = [tiles[v] for v in o.reads]
+                if o.kind != "channel_sum":
+                    operands = [
+                        t if single[v] else _part(t, blocks[v], here) for v, t in zip(o.reads, operands, strict=True)
+                    ]
+                emitter.broadcast = 0 if o.b >= 0 and single[o.b] and not single[i] else None
+                emitter.emit(o, str(i), own, operands[0], operands[1] if o.b >= 0 else None, tiles[i])
 
     def bits(self, node: Node, inputs: list[np.ndarray]) -> np.ndarray:
-        """The interpreter: bf16 bits [H, W, C] of the optimised program, operation by operation."""
+        """The interpreter: bf16 bits [H, W, C] of the optimised program, operation by operation, channel c in lane c."""
+        return self.bits_in(node, inputs, LaneMap.identity(inputs[0].shape[-1]))
+
+    def bits_in(self, node: Node, inputs: list[np.ndarray], lanes: LaneMap) -> np.ndarray:
+        """The same with channels in `lanes`, which decides what a sum over channels adds first."""
         trace, _ = self.over(node, Dtype.BF16, [(x.shape[0], x.shape[1]) for x in inputs])
-        return run_bf16(trace, inputs)
+        return run_bf16(trace, inputs, lanes)
 
     def integers(self, node: Node, inputs: list[np.ndarray], params: KernelParams) -> np.ndarray:
         """The interpreter in int8, [N, H, W, C]."""
         trace, _ = self.over(node, Dtype.INT8, [(x.shape[1], x.shape[2]) for x in inputs])
         return run_int8(trace, inputs, params)
+
+
+def _part(held: Tile, blocks: Cut, wanted: Cut) -> Tile:
+    """The wanted channel blocks of a tile that holds `blocks`."""
+    return held if blocks.count == wanted.count else held.channel_blocks(wanted.first - blocks.first, wanted.count)
 
 
 @lru_cache(maxsize=256)
@@ -161,4 +203,4 @@ class KernelOp(Op):
     def bf16(self, work: Work, inputs: list[np.ndarray]) -> np.ndarray:
         assert isinstance(self.program, KernelProgram)
         channels = [x[..., lanes.lanes] for x, lanes in zip(inputs, work.in_maps, strict=True)]
-        return in_lanes(self.program.bits(work.node, channels), work.out_map)
+        return in_lanes(self.program.bits_in(work.node, channels, work.out_map), work.out_map)

@@ -50,7 +50,7 @@ class Operation:
 
     d is, by `kind`: input: number `a` of the program; affine and scale: value a; add, sub, mul: of values a and b; max2: the larger of
     factor*a and factor*b; pool_max: the largest of a window (pads don't count); pool_sum: the sum of a window, divided by its taps if `mean`;
-    depthwise: the weighted sum of a window. `scale` is no instruction: the same bytes under another scale (int8 only).
+    depthwise: the weighted sum of a window; channel_sum: the sum of all channels, divided by their number if `mean`. `scale` is no instruction: the same bytes under another scale (int8 only).
     `dtype` int8 or bf16: the value lies in memory. int32, int16: inside the instruction, to be cast.
     """
 
@@ -120,6 +120,14 @@ class Trace:
         return values[self.result]
 
 
+def one_channel(trace: Trace) -> list[bool]:
+    """Which values have a single channel: sums over channels and what is made of nothing else."""
+    found: list[bool] = []
+    for o in trace.operations:
+        found.append(o.kind == "channel_sum" or (o.kind != "input" and all(found[v] for v in o.reads)))
+    return found
+
+
 def evaluate(o: Operation, values: list[np.ndarray]) -> np.ndarray:
     """One operation in float64."""
     a = values[o.a]
@@ -127,6 +135,8 @@ def evaluate(o: Operation, values: list[np.ndarray]) -> np.ndarray:
         d = a * o.factor
     elif o.kind == "max2":
         d = np.maximum(a * o.factor, values[o.b] * o.factor)
+    elif o.kind == "channel_sum":
+        d = (a.mean(axis=1, keepdims=True) if o.mean else a.sum(axis=1, keepdims=True)) * o.factor
     elif o.kind in WINDOWED:
         d = _windowed(o, a) * o.factor
     else:

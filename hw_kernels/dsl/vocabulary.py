@@ -96,7 +96,7 @@ def _joined(what: str, made: Operation, factor: float, bias: float, bend: Activa
     if made.kind == "pool_sum":
         raise failure(what, "the pooling engine has no output stage; cast(tile, INT8) first")
     if bend.kind == "none":
-        if made.activation.kind != "none" or made.kind not in ("affine", "depthwise"):
+        if made.activation.kind != "none" or made.kind not in ("affine", "depthwise", "channel_sum"):
             have = "behind a function" if made.activation.kind != "none" else f"behind v{made.kind}"
             raise failure(what, f"the instruction has no addend {have}; cast(tile, INT8) first")
         return replace(made, bias=made.bias + bias)

@@ -1,4 +1,5 @@
-"""The vocabulary of the NPU DSL over windows of the map: reductions, pooling, depthwise convolution. All run in the vector engine."""
+"""The vocabulary of the NPU DSL over windows of the map (reductions, pooling, depthwise convolution: the vector engine) and over channels (sums: the
+array)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 from npuforge.hw_kernels.dsl.trace import MapWindow, Operation, Value, failure, where
 from npuforge.hw_kernels.dsl.vocabulary import _affine, accumulated, number, stored, upright
 
-HEIGHT, WIDTH = 2, 3  # axes of N, C, H, W
+CHANNELS, HEIGHT, WIDTH = 1, 2, 3  # axes of N, C, H, W
 LARGEST_PAD = 255
 
 
@@ -18,7 +19,8 @@ def _axes(what: str, axis: int | Sequence[int]) -> MapWindow:
     if not axes or not set(axes) <= {HEIGHT, WIDTH}:
         raise failure(
             what,
-            f"the pooling engine reduces axes 2 and 3 (height, width), found {axes!r}; lanes are summed by a 1x1 Conv in the network only",
+            f"the pooling engine reduces axes 2 and 3 (height, width), found {axes!r}; over channels, axis 1, there are only reduce_sum and reduce_mean, "
+            "alone",
         )
     return MapWindow((0 if HEIGHT in axes else 1, 0 if WIDTH in axes else 1))
 
@@ -48,13 +50,24 @@ def reduce_min(x: Any, axis: int | Sequence[int] = (HEIGHT, WIDTH)) -> Value:
     return _smallest("reduce_min", x, _axes("reduce_min", axis))
 
 
+def _over_channels(what: str, x: Any, mean: bool) -> Value:
+    tile = stored(what, x)
+    operation = Operation("channel_sum", tile.index, mean=mean, dtype=accumulated(tile), where=where())
+    return tile.trace.add(operation)
+
+
 def reduce_sum(x: Any, axis: int | Sequence[int] = (HEIGHT, WIDTH)) -> Value:
-    """The sum; in bf16 added in the order rows, then columns."""
+    """The sum; in bf16 added in the order rows, then columns. Axis 1, channels: a convolution with weights of 1; the one channel it gives can be the
+    second operand of vadd, vsub and vmul."""
+    if axis in (CHANNELS, (CHANNELS,)):
+        return _over_channels("reduce_sum", x, False)
     return _sum("reduce_sum", x, _axes("reduce_sum", axis), False)
 
 
 def reduce_mean(x: Any, axis: int | Sequence[int] = (HEIGHT, WIDTH)) -> Value:
-    """The mean."""
+    """The mean; axis as in `reduce_sum`."""
+    if axis in (CHANNELS, (CHANNELS,)):
+        return _over_channels("reduce_mean", x, True)
     return _sum("reduce_mean", x, _axes("reduce_mean", axis), True)
 
 

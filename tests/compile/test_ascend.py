@@ -104,7 +104,10 @@ def test_reductions_and_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     def reducing(a: Any, b: Any) -> Any:
         shifted = k.vsub(a, k.reduce_max(a))
         part = k.vexp(k.vmaxs(k.vmins(shifted, 0.0), -8.0))
-        return k.vadd(k.vmul(k.reduce_mean(b, 3), part), k.vmin(a, k.vmax(b, k.vmuls(a, 0.5))))
+        return k.vadd(
+            k.vmul(k.reduce_mean(b, 3), k.vmul(k.vrelu(k.reduce_sum(b, 1)), part)),
+            k.vmin(a, k.vmax(b, k.vmuls(a, 0.5))),
+        )
 
     stand_in(monkeypatch, [])
     operator = tbe.CustomOperator("my.ops", "Reducing", reducing)

@@ -79,6 +79,25 @@ def smallest_of_columns(x: Any) -> Any:
     return k.vsub(x, k.reduce_min(x, 2))
 
 
+@kernel
+def pixel_gate(x: Any) -> Any:
+    """A gate per pixel from the mean of its channels."""
+    mean = k.cast(k.reduce_mean(x, 1), x.dtype)
+    return k.vmul(k.cast(k.vsigmoid(k.vadds(k.vmuls(mean, 3.0), 0.5)), x.dtype), x)
+
+
+@kernel
+def spread_over_channels(x: Any, y: Any) -> Any:
+    """Sums over channels of what was computed before, and of a scaled view."""
+    centred = k.cast(k.vsub(x, k.cast(k.reduce_mean(x, 1), x.dtype)), x.dtype)
+    variance = k.cast(k.reduce_mean(k.cast(k.vmul(centred, centred), x.dtype, 0.0, 12.0), (1,)), x.dtype, 0.0, 4.0)
+    other = k.cast(k.vrelu(k.vmuls(k.reduce_sum(k.vmuls(y, 0.5), 1), 0.125)), x.dtype)
+    return k.vadd(
+        k.cast(k.vmul(centred, variance), x.dtype, -10.0, 10.0),
+        k.pooling2d(k.cast(k.vadd(y, other), x.dtype), 3, pad=1),
+    )
+
+
 PROGRAMS: dict[str, tuple[Kernel, int]] = {
     p.name: (p, p.inputs)
     for p in (
@@ -89,6 +108,8 @@ PROGRAMS: dict[str, tuple[Kernel, int]] = {
         pooled_twice,
         larger_smaller,
         row_sums,
+        pixel_gate,
+        spread_over_channels,
         smallest_of_columns,
     )
 }
