@@ -89,6 +89,8 @@ class Op:
     kernel: ClassVar[HlsKernel | None] = None
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.
     program: ClassVar[Callable[..., Any] | None] = None
+    # The NPU-DSL text (`dsl.kernel.kernel`) of an operator that the NPU runs as another one's activation: sources for other targets come from it.
+    dsl: ClassVar[Any] = None
     cost: ClassVar[Callable[..., Any] | None] = None
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:

@@ -62,7 +62,8 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
         name = operator_name(node.domain, node.op_type)
         operator = find_operator(name)
         program = getattr(operator, "program", None)
-        if not isinstance(program, KernelProgram):
+        kernel = program.kernel if isinstance(program, KernelProgram) else getattr(operator, "dsl", None)
+        if kernel is None:
             without[node.name] = name
             continue
         same = next((o for o in found.values() if o.type == node.op_type and o.domain != node.domain), None)
@@ -71,7 +72,7 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
                 f"node '{node.name}': {name} and {same.domain}::{same.type} would be one operator to CANN, which knows no "
                 "domains; rename one of them"
             )
-        entry = found.setdefault(name, tbe.CustomOperator(node.domain, node.op_type, program.kernel))
+        entry = found.setdefault(name, tbe.CustomOperator(node.domain, node.op_type, kernel))
         entry.add(node.name, attributes(node))
     return list(found.values()), without
 

@@ -48,6 +48,9 @@ _BOTH = """def _both(a, b):
     shape = [max(int(m), int(n)) for m, n in zip(a.shape, b.shape)]
     return tbe.broadcast(a, shape), tbe.broadcast(b, shape)
 """
+_RANK = """def _shape(own, *others):
+    return (1,) * (max(len(s) for s in others) - len(own)) + tuple(own)
+"""
 _NEEDS = {"Tanh": ("Sigmoid",), "Silu": ("Sigmoid",)}
 
 
@@ -131,8 +134,9 @@ def _lines(index: int, o: Operation, broadcast: bool) -> list[str]:
     return lines + [f"{v} = {step}" for step in _steps(o.activation, v)]
 
 
-def _reduces(trace: Trace) -> bool:
-    return any(o.kind in WINDOWED or o.kind == "channel_sum" for o in trace.operations)
+def _broadcasts(trace: Trace, inputs: int) -> bool:
+    """Whether operands may have unlike shapes: one is reduced, or there are several inputs."""
+    return inputs > 1 or any(o.kind in WINDOWED or o.kind == "channel_sum" for o in trace.operations)
 
 
 def _reduction(o: Operation) -> str:
@@ -151,7 +155,7 @@ def _reduction(o: Operation) -> str:
 
 
 def _program(number: int, operator: CustomOperator, trace: Trace) -> str:
-    broadcast = _reduces(trace)
+    broadcast = _broadcasts(trace, len(operator.inputs))
     body = [line for i, o in enumerate(trace.operations) for line in _lines(i, o, broadcast)]
     head = f"def _program_{number}({', '.join(operator.inputs)}):"
     return "\n".join([head, *(f"    {line}" for line in body), f"    return v{trace.result}", ""])
@@ -163,8 +167,11 @@ def source(operator: CustomOperator) -> str:
     kinds = {o.activation.kind for t in traces for o in t.operations} & set(_CURVES)
     needed = {n for k in kinds for n in (*_NEEDS.get(k, ()), k)}
     curves = [text for name, text in _CURVES.items() if name in needed]
-    if any(_reduces(trace) for trace in traces):
+    if any(_broadcasts(trace, len(operator.inputs)) for trace in traces):
         curves.append(_BOTH)
+    several = len(operator.inputs) > 1
+    curves += [_RANK] if several else []
+    shapes = ", ".join(f'{x}.get("shape")' for x in operator.inputs)
     programs = [_program(i, operator, trace) for i, trace in enumerate(traces)]
     names, attributes = ", ".join(operator.inputs), list(operator.kernel.attributes)
     optional = "".join(f", {n}={dict(operator.variants[0])[n]!r}" for n in attributes)
@@ -173,7 +180,8 @@ def source(operator: CustomOperator) -> str:
     checks = ["REQUIRED_INPUT"] * len(operator.inputs) + ["REQUIRED_OUTPUT"]
     checks += [_TYPES[type(value)][1] for _, value in operator.variants[0]] + ["KERNEL_NAME"]
     placeholders = "\n".join(
-        f'    data_{x} = tvm.placeholder({x}.get("shape"), name="data_{x}", dtype={x}.get("dtype").lower())'
+        f"    data_{x} = tvm.placeholder({_shape(x, shapes if several else '')}, "
+        f'name="data_{x}", dtype={x}.get("dtype").lower())'
         for x in operator.inputs
     )
     data = ", ".join(f"data_{x}" for x in operator.inputs)
@@ -220,6 +228,12 @@ def {operator.file}({names}, y{optional}, kernel_name="{operator.file}"):
         schedule = tbe.auto_schedule(result)
     tbe.build(schedule, {{"name": kernel_name, "tensor_list": [{data}, result]}})
 '''
+
+
+def _shape(x: str, all_shapes: str) -> str:
+    """The shape of an input as an expression; of several, all with the largest rank."""
+    own = f'{x}.get("shape")'
+    return f"_shape({own}, {all_shapes})" if all_shapes else own
 
 
 def information(operator: CustomOperator) -> str:

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from npuforge.compile.ascend import flow, tbe
 from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
+from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import arch
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.dsl import kernel as k
@@ -97,6 +98,41 @@ def test_source_means_what_the_program_means(attributes: dict[str, Any], monkeyp
     found = loaded(operator)["every_thing_compute"](*inputs, None, **attributes)
     expected = everything.trace(attributes).meaning(inputs)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=5e-6)  # erf to 1.5e-7, times 9
+
+
+def kits_own() -> list[str]:
+    return sorted(name for name, operator in operators.registry().items() if operator.dsl is not None)
+
+
+@pytest.mark.parametrize("name", kits_own())
+def test_the_kits_own_operators(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Program and generated source give the operator's own float64 reference, on its cases and on wide values."""
+    stand_in(monkeypatch, [])
+    own = operators.find(name)
+    assert own is not None
+    operator = tbe.CustomOperator(*name.split("::"), own.dsl)
+    operator.add("n", {})
+    space, random = loaded(operator), np.random.default_rng(0)
+    inputs = [random.normal(0, 3, (2, 3, 40, 5))] + [random.normal(size=(1, 3, 1, 1))] * (own.dsl.inputs - 1)
+    inputs[0].flat[:6] = (-1e4, 1e4, -700.0, 700.0, -8.0, 8.0)
+    with np.errstate(over="ignore"):  # exp of a large number: its reciprocal is 0
+        found = space[f"{operator.file}_compute"](*inputs, None)
+    node = Node("n", name, [f"x{i}" for i in range(len(inputs))], ["y"], {})
+    expected = own.reference(node, inputs)[0]
+    np.testing.assert_allclose(own.dsl.trace().meaning(inputs), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_inputs_of_unlike_rank_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+    stand_in(monkeypatch, built)
+    own = operators.find("npuforge::ModSigmoid")
+    assert own is not None
+    operator = tbe.CustomOperator("npuforge", "ModSigmoid", own.dsl)
+    operator.add("n", {})
+    x, threshold = ({"shape": shape, "dtype": "float32"} for shape in ((2, 3, 4, 5), (3, 1, 1)))
+    loaded(operator)["mod_sigmoid"](x, threshold, x)
+    assert [tensor.shape for tensor in built[0][1]["tensor_list"]] == [(2, 3, 4, 5), (1, 3, 1, 1), (2, 3, 4, 5)]
 
 
 def test_reductions_and_windows(monkeypatch: pytest.MonkeyPatch) -> None:

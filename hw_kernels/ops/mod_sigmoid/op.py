@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
+from npuforge.hw_kernels.dsl.kernel import kernel, vsigmoid, vsub
 from npuforge.hw_kernels.formulas import FORMULAS, sigmoid
 from npuforge.hw_kernels.host import Binary
 from npuforge.hw_kernels.operator import Case, register
+
+
+@kernel
+def mod_sigmoid(x: Any, threshold: Any) -> Any:
+    """The same for the NPU DSL."""
+    return vsigmoid(vsub(x, threshold))
 
 
 @register
@@ -19,6 +26,7 @@ class ModSigmoid(Binary):
     names = ("npuforge::ModSigmoid",)
     onnx = ("npuforge::ModSigmoid",)
     lowers_to = ("Sub", "Sigmoid")
+    dsl = mod_sigmoid
     cases = (
         Case([(2, 3, 4, 5)], constants=[(3, 1, 1)]),
         Case(
