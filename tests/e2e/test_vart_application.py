@@ -320,6 +320,18 @@ def test_buffers_batches_and_jobs_on_the_vendors_modules(build: Build, vendor: P
         np.testing.assert_array_equal(array, wanted, err_msg=key)
 
 
+def test_buffers_at_every_location_on_the_vendors_classes(build: Build, vendor: Path) -> None:
+    """Host, physical and device buffers derived from the vendor's TensorBuffer, through vart::RunnerExt::create_runner (C++)."""
+    if build.qgraph.mode != "pow2":
+        pytest.skip("int8 and float32 inputs with the same values need a fix_point")
+    program = vendor / "vart_buffers"
+    if not program.exists():
+        pytest.skip(f"{program} is not built: cmake --build {vendor} --target vart_buffers")
+    environment = dict(os.environ) | {"LD_LIBRARY_PATH": f"{os.environ.get('LD_LIBRARY_PATH', '')}:{vendor}"}
+    done = subprocess.run([program, build.model], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and done.stdout == "ok 12\n", done
+
+
 DEVICE = """
 import sys
 import numpy as np
