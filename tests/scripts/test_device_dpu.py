@@ -5,7 +5,9 @@ The real modules, with our plug-in in the DPU's place, are tests/e2e/test_vart_a
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from npuforge.board_runtime.devices import open_session
 from npuforge.compile.ir.errors import DeviceError, FormatError, UsageError
 from npuforge.compile.xir.model import Attr, to_message
 from npuforge.compile.xir.reader import read_xmodel
+from npuforge.scripts import cli
 
 TESTS = Path(__file__).resolve().parents[1]
 STAND_INS = TESTS / "board_runtime" / "vendor" / "python"
@@ -25,10 +28,9 @@ COMPILE = ("compile", "net.onnx", "--calib", "images", "--preprocess", "net.yaml
 TARGET = "dpu:DPUCZDX8G_ISA1_B1024"
 
 
-@pytest.fixture
-def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@contextlib.contextmanager
+def vendors_side(tools: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The vendor's compiler on the path, its modules importable here and in processes of their own, a plug-in on the loader's path."""
-    tools = tmp_path / "tools"
     tools.mkdir()
     compiler = tools / "vai_c_xir"
     compiler.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_INS / "xcompiler.py"}" "$@"\n')
@@ -36,10 +38,10 @@ def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tools / "libnpuforge-runner.so").touch()
     source = TESTS.parent / "src"
     for folder in (TESTS / "compile", STAND_INS):
-        monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", f"{STAND_INS}:{TESTS / 'compile'}:{source}")
-    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tools))
+        patch.syspath_prepend(str(folder))
+    patch.setenv("PYTHONPATH", f"{STAND_INS}:{TESTS / 'compile'}:{source}")
+    patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    patch.setenv("LD_LIBRARY_PATH", str(tools))
     before = {name: sys.modules.pop(name, None) for name in ("xir", "vart")}
     yield tools
     for name, module in before.items():
@@ -49,13 +51,47 @@ def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def dpu(command: CommandLine, vendor: Path) -> CommandLine:
-    """A working folder with a build in dpu/."""
-    result = command(*COMPILE, TARGET)
-    assert result.code == 0, result
-    assert "vai_c_xir: 1 DPU subgraphs of 3, fingerprints ['0x0101000056010402']" in result.out
-    assert "fingerprint" not in result.err
+def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The vendor's side for one test."""
+    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
+        yield tools
+
+
+@pytest.fixture(scope="module")
+def compiled(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build for a DPU, made by the command line."""
+    folder = tmp_path_factory.mktemp("compiled")
+    arguments = [
+        "compile",
+        str(tiny / "net.onnx"),
+        "--calib",
+        str(tiny / "images"),
+        "--preprocess",
+        str(tiny / "net.yaml"),
+    ]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        vendors_side(folder / "tools", patch),
+        pytest.raises(SystemExit) as done,
+    ):
+        cli.main([*arguments, "-o", str(folder / "dpu"), "--target", TARGET])
+    assert done.value.code == 0
+    return folder / "dpu"
+
+
+@pytest.fixture
+def dpu(command: CommandLine, compiled: Path, vendor: Path) -> CommandLine:
+    """A working folder with that build in dpu/."""
+    shutil.copytree(compiled, command.folder / "dpu")
     return command
+
+
+def test_what_the_compiler_made(dpu: CommandLine) -> None:
+    report = json.loads((dpu.folder / "dpu" / "dpu.json").read_text())
+    made = report["compiler"]
+    assert (made["ran"], made["subgraphs"], made["dpu_subgraphs"]) == (True, 3, 1)
+    assert made["fingerprints"] == ["0x0101000056010402"] and made["dpu_names"] == ["DPUCZDX8G_ISA1_B1024"]
+    assert made["unlike_target"] == "" and not [n for n in report["notices"] if "fingerprint" in n]
 
 
 def test_the_usual_commands(dpu: CommandLine) -> None:
