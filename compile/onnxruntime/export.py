@@ -30,7 +30,7 @@ from npuforge.hw_kernels.operator import Op
 
 SOURCE, LIBRARY, HEADER = "npuforge_ops.cpp", "libnpuforge_ops.so", "onnxruntime_c_api.h"
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-O2", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fvisibility=hidden")
+FLAGS = ("-O2", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fvisibility=hidden", "-Wfatal-errors")
 _SYSTEM = ("onnxruntime", "onnxruntime/core/session", "")  # below /usr/include and /usr/local/include
 _READ = (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING, AttributeProto.INTS, AttributeProto.FLOATS)
 
