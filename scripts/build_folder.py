@@ -31,6 +31,11 @@ class Build:
         return str(self.manifest.get("target", ""))
 
     @property
+    def files(self) -> list[Path]:
+        """Everything that `npuforge compile` wrote."""
+        return [self.folder / MANIFEST, *(self.folder / name for name in self.manifest["files"])]
+
+    @property
     def bin(self) -> Path:
         """The `.bin` file."""
         return self.folder / BIN
@@ -65,6 +70,20 @@ class Build:
         """The integer graph."""
         found: QGraph = load(self.folder / QUANTISED)
         return found
+
+
+def changed_file(file: Path) -> str:
+    """What is odd about a file of a build, for tools that show damaged files too: not the bytes that the manifest beside it names. Else empty."""
+    try:
+        entry = json.loads((file.parent / MANIFEST).read_text(encoding="utf-8"))["files"].get(file.name)
+        expected = "" if entry is None else str(entry["sha256"])
+        return (
+            f"{file}: not the file that {MANIFEST} names; it was changed or is damaged"
+            if expected not in ("", sha256(file))
+            else ""
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def open_build(folder: Path) -> Build:

@@ -101,6 +101,10 @@ def _run(arguments: Sequence[str]) -> int:
     import typer
     from typer.main import get_command
 
+    for before, argument in itertools.pairwise(["npuforge", *arguments]):
+        if not argument or (argument.startswith("--") and argument.endswith("=")):
+            _complain(f"{argument or before}: expected a value, found nothing; is a variable of your script unset?")
+            return 2
     click_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     try:
         code = get_command(build_app()).main(args=list(arguments), prog_name="npuforge", standalone_mode=False)

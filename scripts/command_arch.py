@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json as json_format
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.files import whole_file
 from npuforge.hw_kernels import arch as arches
-from npuforge.scripts.common import print_json
+from npuforge.scripts.common import check_target, print_json
 
 
 def _derived(arch: arches.Arch) -> dict[str, Any]:
@@ -19,6 +23,17 @@ def _derived(arch: arches.Arch) -> dict[str, Any]:
     }
 
 
+def _write(name: str, other: str, output: Path) -> None:
+    """The file of one configuration, to start one of one's own from."""
+    if not name or other:
+        raise UsageError(f"--output {output}: writes one configuration; name it, for example npuforge arch nf-b4096")
+    check_target(output)
+    text = json_format.dumps(arches.load(name).to_json(), indent=2) + "\n"
+    with whole_file(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(f"written: {output}")
+
+
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
@@ -28,9 +43,15 @@ def register(app: typer.Typer) -> None:
             str, typer.Argument(help="A configuration's name or JSON file; without it all are listed")
         ] = "",
         other: Annotated[str, typer.Argument(help="A second one to compare with")] = "",
+        output: Annotated[
+            Path | None, typer.Option("--output", "-o", help="Write the parameters into this JSON file, for --arch")
+        ] = None,
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """List, show or compare hardware configurations. Example: npuforge arch nf-b1024 nf-b4096"""
+        if output is not None:
+            _write(name, other, output)
+            return
         if not name:
             listed = {known: arches.load(known) for known in arches.names()}
             if json:

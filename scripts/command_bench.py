@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from npuforge.board_runtime.devices import check_device
+from npuforge.scripts import model_options as m
 from npuforge.scripts.bench import bench
 from npuforge.scripts.common import DEVICE_HELP, print_json, progress
 
@@ -22,7 +23,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option("--peer", help="onnxruntime: the float network on as many threads")
         ] = None,
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
-        threads: Annotated[int, typer.Option("--threads", help="Threads of both sides", min=1)] = 2,
+        threads: m.Threads = 2,
         runs: Annotated[int, typer.Option("--runs", help="Inferences to time", min=1)] = 100,
         isa: Annotated[
             str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,15 @@ from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import Build, open_build
 from npuforge.scripts.check_preprocess import MOST_IMAGES, Check
 from npuforge.scripts.check_preprocess import check_preprocess as preprocess_check
-from npuforge.scripts.common import DEVICE_HELP, check_report, parse_inputs, print_json, progress
+from npuforge.scripts.common import (
+    DEVICE_HELP,
+    check_apart,
+    check_report,
+    input_files,
+    parse_inputs,
+    print_json,
+    progress,
+)
 from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
 from npuforge.scripts.datasets import Dataset, load_dataset
 from npuforge.scripts.report.render import to_json, write_report
@@ -28,7 +37,7 @@ def load_truth(build: Build, images: Path, truth: Path, first: int, count: int) 
     dataset = load_dataset(images, truth, build.preprocess.class_names).with_classes(build.preprocess.class_names)
     taken = dataset.take(first, first + count if count else None)
     if not taken.images:
-        raise UsageError(f"--first {first}: no image is left, {images} has {len(dataset.images)}")
+        raise UsageError(f"--skip {first}: no image is left, {images} has {len(dataset.images)}")
     return taken
 
 
@@ -87,6 +96,13 @@ def _difference(result: Comparison, build: Build, device: str) -> str:
     return f"{found}: this DPU computes otherwise than our model of it; please report it with the build folder"
 
 
+def _number(value: float | None) -> float | None:
+    """A gate's limit; one that is no number would never, or always, hold."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a number, found {value}")
+    return value
+
+
 def _print_check(check: Check) -> None:
     declared = check.declared
     print(
@@ -121,19 +137,32 @@ def register(app: typer.Typer) -> None:
         given: m.FixedInputs = None,
         count: Count = 0,
         layer_images: Annotated[int, typer.Option("--layer-images", help="Images for the per-layer losses", min=1)] = 4,
-        threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
+        threads: m.Threads = 2,
         max_map_drop: Annotated[
-            float | None, typer.Option("--max-map-drop", help="Gate: points of mAP50-95, float minus device")
+            float | None,
+            typer.Option(
+                "--max-map-drop",
+                help="Gate: points of mAP50-95, float minus device",
+                min=-100,
+                max=100,
+                callback=_number,
+            ),
         ] = None,
-        min_cosine: Annotated[float | None, typer.Option("--min-cosine", help="Gate: of every network output")] = None,
+        min_cosine: Annotated[
+            float | None,
+            typer.Option("--min-cosine", help="Gate: of every network output", min=-1, max=1, callback=_number),
+        ] = None,
         max_abs_error: Annotated[
-            float | None, typer.Option("--max-abs-error", help="Gate: of every network output")
+            float | None,
+            typer.Option("--max-abs-error", help="Gate: of every network output", min=0, callback=_number),
         ] = None,
         max_mean_error: Annotated[
             float | None,
             typer.Option(
                 "--max-mean-error",
                 help="Gate: mean error of every layer alone, as a share of its largest magnitude (bf16: 1e-3)",
+                min=0,
+                callback=_number,
             ),
         ] = None,
         check_preprocess: Annotated[
@@ -155,6 +184,11 @@ def register(app: typer.Typer) -> None:
         dataset = None if truth is None else load_truth(opened, images, truth, 0, count)
         files = list_samples(images) if dataset is None else [entry.path for entry in dataset.images]
         fixed = parse_inputs(given or [])
+        if report is not None:
+            sources = [*files, *opened.files, *input_files(given or []), Path(reference)]
+            check_apart(
+                [report, report.with_suffix(".json")], sources if truth is None else [*sources, truth], "--report"
+            )
         if dataset is None and count:
             files = files[:count]
         with progress(json) as show:

@@ -16,11 +16,11 @@ from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.limits import load as load_target
 from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.steps.partition import explain
-from npuforge.compile.steps.write_files import summary
+from npuforge.compile.steps.write_files import ARTIFACTS, summary
 from npuforge.scripts import model_options as m
 from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
 from npuforge.scripts.command_inspect import summary as placement_summary
-from npuforge.scripts.common import check_target, print_json, progress
+from npuforge.scripts.common import check_apart, check_target, print_json, progress
 from npuforge.scripts.performance import performance_lines
 from npuforge.scripts.placement_page import write_placement
 
@@ -96,7 +96,12 @@ def register(app: typer.Typer) -> None:
             _for_dpu(choices, output, load_target(target), silu, json)
             return
         with progress(json) as show:
-            compiled, ctx = pipeline.compile_model(choices.check(output, show))
+            options = choices.check(output, show)
+            sources = choices.sources(options)
+            check_apart([output / name for name in ARTIFACTS], sources, "-o")
+            if picture is not None:
+                check_apart([picture], sources, "--graph")
+            compiled, ctx = pipeline.compile_model(options)
         assert ctx.qgraph is not None
         graph = ctx.qgraph.graph
         rows = explain(graph)

@@ -9,12 +9,14 @@ import typer
 
 from npuforge.compile.ir.errors import UsageError, WriteError
 from npuforge.compile.ir.files import whole_file
+from npuforge.compile.steps.write_files import BIN
 from npuforge.compile.xir.listing import model_lines, model_object
 from npuforge.compile.xir.picture import svg
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels.isa.binfile import read_bin
 from npuforge.hw_kernels.isa.disasm import instruction_lines, instruction_objects, section_lines, section_objects
-from npuforge.scripts.common import print_json
+from npuforge.scripts.build_folder import changed_file
+from npuforge.scripts.common import print_json, show_notice
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +32,9 @@ def register(app: typer.Typer) -> None:
         graph: Annotated[Path | None, typer.Option("--graph", help="Draw the .xmodel into this .svg file")] = None,
     ) -> None:
         """Show what is in a .bin or .xmodel. Example: npuforge disasm build/"""
+        changed = changed_file(file / BIN if file.is_dir() else file)
+        if changed:
+            show_notice(changed)
         if file.suffix == ".xmodel":
             model = read_xmodel(file)
             if graph is not None:
@@ -43,7 +48,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError(
                 f"--graph draws an .xmodel; found {file}; npuforge disasm build/model.xmodel --graph {graph}"
             )
-        binary = read_bin(file / "model.bin" if file.is_dir() else file)
+        binary = read_bin(file / BIN if file.is_dir() else file)
         if json:
             found = {"sections": section_objects(binary)}
             print_json(found if sections else found | {"instructions": instruction_objects(binary)})

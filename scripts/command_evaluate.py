@@ -72,9 +72,9 @@ def register(app: typer.Typer) -> None:
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
         reference: Annotated[str, typer.Option("--reference", help="auto, or a recorded .npz")] = "auto",
         given: m.FixedInputs = None,
-        first: Annotated[int, typer.Option("--first", help="Skip so many images (by name)", min=0)] = 0,
+        first: Annotated[int, typer.Option("--skip", help="Leave out the first N images by name", min=0)] = 0,
         count: Count = 0,
-        threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
+        threads: m.Threads = 2,
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Measure mAP. Example: npuforge evaluate build/ --images val/ --truth instances.json"""

@@ -11,7 +11,7 @@ from npuforge.compile import pipeline
 from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps.write_files import staging
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_target, print_json, progress
+from npuforge.scripts.common import check_apart, check_target, print_json, progress
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
         check_target(output)
         with progress(json) as show:
             options = choices.check(output, show)
+            check_apart([output], choices.sources(options), "-o")
             qgraph, _ = pipeline.quantize(options)
         with staging(output.parent) as folder:
             save(qgraph, folder / output.name)

@@ -13,7 +13,7 @@ from npuforge.compile.reference import FloatReference
 from npuforge.compile.steps.preprocessing import complete
 from npuforge.compile.steps.write_files import sha256, staging
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_target, print_json, progress, show_notice
+from npuforge.scripts.common import check_apart, check_target, print_json, progress, show_notice
 from npuforge.scripts.recording import record, save_recording
 
 
@@ -41,7 +41,9 @@ def register(app: typer.Typer) -> None:
         """Record the float outputs. Example: npuforge reference record net.onnx images/ -o ref.npz"""
         check_target(output)
         files = list_samples(images)
-        options = m.Choices(model, shape=shape, preprocess=preprocess, given=given).check(output)
+        choices = m.Choices(model, shape=shape, preprocess=preprocess, given=given)
+        options = choices.check(output)
+        check_apart([output], [*files, *choices.sources(options)], "-o")
         graph = pipeline.inspect(options)
         record_of, notices = complete(graph, options.preprocess, bool(options.shapes))
         for notice in notices:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npuforge.scripts.build_folder import open_build
-from npuforge.scripts.common import check_report, print_json
+from npuforge.scripts.common import check_apart, check_report, print_json
 from npuforge.scripts.report.data import Reference
 from npuforge.scripts.report.from_build import report_of_build
 from npuforge.scripts.report.render import to_json, write_report
@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
         """Write the page of a compiled network. Example: npuforge report build/ -o report.html"""
         check_report(output, "-o")
         opened = open_build(build)
+        check_apart([output, output.with_suffix(".json")], opened.files, "-o")
         data = report_of_build(opened.folder, opened.qgraph, "not run", Reference("not run", "not run"))
         write_report(data, output, output.with_suffix(".json"))
         if json:

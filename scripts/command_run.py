@@ -10,7 +10,7 @@ import typer
 
 from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import Head, Settings
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError
 from npuforge.compile.ir.samples import list_samples
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels import arch as arches
@@ -19,14 +19,16 @@ from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.columns import DeviceColumn
 from npuforge.scripts.common import (
     DEVICE_HELP,
+    check_apart,
     check_folder,
     check_target,
+    input_files,
     parse_inputs,
     print_json,
     progress,
     show_notice,
 )
-from npuforge.scripts.draw import class_name, draw_detections, save_image
+from npuforge.scripts.draw import check_formats, class_name, draw_detections, save_image
 
 
 def detection_rows(detections: np.ndarray, class_names: list[str], oriented: bool = False) -> list[dict[str, Any]]:
@@ -47,14 +49,14 @@ def register(app: typer.Typer) -> None:
 
     @app.command("run")
     def command(
-        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote, or its model.bin")],
+        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote, or the model.bin in it")],
         image: Annotated[Path, typer.Argument(help="An image or a folder of images")],
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
         draw: Annotated[Path | None, typer.Option("--draw", help="Folder for the drawn images")] = None,
         tensors: Annotated[Path | None, typer.Option("--tensors", help="Save the output tensors as .npz here")] = None,
         score: Annotated[float | None, typer.Option("--score", help="Score threshold", min=0.0, max=1.0)] = None,
         given: m.FixedInputs = None,
-        threads: Annotated[int, typer.Option("--threads", help="Threads of the simulator", min=1)] = 2,
+        threads: m.Threads = 2,
         profile: Annotated[Path | None, typer.Option("--profile", help="Write a Chrome/Perfetto trace")] = None,
         arch: Annotated[
             str,
@@ -75,13 +77,21 @@ def register(app: typer.Typer) -> None:
         expected_arch = arches.load(arch).to_json() if arch else None
         opened = open_build(build)
         files, fixed = list_samples(image), parse_inputs(given or [])
+        read = [*files, *opened.files, *input_files(given or [])]
+        if tensors is not None:
+            check_apart([tensors], read, "--tensors")
+        if profile is not None:
+            check_apart([profile], read, "--profile")
+        if draw is not None:
+            check_apart([draw / path.name for path in files], read, "--draw")
+            check_formats(files)
         column = DeviceColumn(opened, device, threads, expected_arch)
         record = opened.preprocess
         head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
         if head is None and draw is None:
             show_notice("no detection head is declared (head.kind of --preprocess at compile): output tensors only")
         if head is None and draw is not None:
-            raise UsageError("--draw needs a detection head in the preprocessing record (head.kind)")
+            raise InputError("--draw needs a detection head in the preprocessing record (head.kind)")
         results: dict[str, Any] = {}
         pictures: dict[str, np.ndarray] = {}
         arrays: dict[str, np.ndarray] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,11 @@ def progress(quiet: bool = False) -> Iterator[ProgressCallback]:
     yield line
 
 
+def input_files(texts: list[str]) -> list[Path]:
+    """The files that values of `--input` name."""
+    return [Path(text.rpartition("=")[2]) for text in texts]
+
+
 def parse_inputs(texts: list[str]) -> dict[str, np.ndarray]:
     """`NAME=FILE.npy` values of `--input`. UsageError for another form, InputError for a file that is no array."""
     found: dict[str, np.ndarray] = {}
@@ -100,6 +105,14 @@ def check_report(path: Path, option: str) -> None:
 def check_folder(path: Path, option: str) -> None:
     """Refuses, before the work, a folder for results that cannot be made or written to."""
     _check_writable(path, next(p for p in (path.absolute(), *path.absolute().parents) if p.exists()), option)
+
+
+def check_apart(results: Iterable[Path], sources: Iterable[Path], option: str) -> None:
+    """Refuses, before the work, results that would take the place of a file the command reads."""
+    read = {(s.st_dev, s.st_ino) for s in (p.stat() for p in sources if p.exists())}
+    for path in results:
+        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in read:
+            raise WriteError(f"{path}: {option} would replace a file that this command reads; choose another place")
 
 
 def _check_writable(path: Path, folder: Path, option: str) -> None:

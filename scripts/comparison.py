@@ -10,7 +10,7 @@ import numpy as np
 
 from npuforge.board_runtime.heads import COCO_SETTINGS, Head
 from npuforge.board_runtime.session import TraceRecord
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.samples import Inputs, Sample
 from npuforge.compile.reference import GraphExecutor
@@ -168,7 +168,7 @@ def compare(
         else (Head(build.preprocess), Head(build.preprocess, COCO_SETTINGS))
     )
     if truth is not None and heads is None:
-        raise UsageError("--truth needs a detection head in the preprocessing record (head.kind)")
+        raise InputError("--truth needs a detection head in the preprocessing record (head.kind)")
     scored: dict[str, list[np.ndarray]] = {column: [] for column in COLUMNS}
     indices = index_tensors(qgraph.graph)
     layer_inputs: list[tuple[Sample, Arrays]] = []

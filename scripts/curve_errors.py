@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation
+from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels.activations import CURVE_EDGE, CURVES, apply_activation
 from npuforge.hw_kernels.arithmetic import FRACTION_BITS_MAX, FRACTION_BITS_MIN, build_table, interpolate
 from npuforge.hw_kernels.formulas import FORMULAS
@@ -83,5 +84,6 @@ def plot(path: Path) -> None:
 
 def write(folder: Path) -> None:
     """Both files into a folder."""
-    (folder / "curve-errors.md").write_text(page(), encoding="utf-8")
-    plot(folder / "curve-errors.svg")
+    with staging(folder, "--curve-errors") as temporary:
+        (temporary / "curve-errors.md").write_text(page(), encoding="utf-8")
+        plot(temporary / "curve-errors.svg")

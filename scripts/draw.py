@@ -54,6 +54,15 @@ def draw_detections(
     return canvas
 
 
+def check_formats(paths: Sequence[Path]) -> None:
+    """Refuses, before the work, names of images that `save_image` could not write."""
+    for path in paths:
+        if not path.suffix or not cv2.haveImageWriter(path.name):
+            raise WriteError(
+                f"{path}: an image of this type can be read but not drawn; expected .jpg, .png, .bmp or .webp"
+            )
+
+
 def save_image(path: str | Path, image: np.ndarray) -> None:
     """Writes the image in the format of the suffix. WriteError where that is not possible."""
     path = Path(path)

@@ -21,10 +21,11 @@ from npuforge.compile.ir.samples import list_samples
 from npuforge.hw_kernels import arch as arches
 from npuforge.quant.quantize import MODES
 from npuforge.quant.ranges import CALIBRATORS
-from npuforge.scripts.common import parse_inputs, parse_shapes, show_notice
+from npuforge.scripts.common import input_files, parse_inputs, parse_shapes, show_notice
 
 DEFAULT_ARCH = "nf-b4096"
 PRECISIONS = ("int8", "bf16")
+MOST_THREADS = 256  # board_runtime/src/sim/device.cpp refuses more
 
 Model = Annotated[Path, typer.Argument(help="The ONNX file", metavar="MODEL.onnx", show_default=False)]
 Shapes = Annotated[
@@ -63,6 +64,9 @@ DumpSteps = Annotated[
 PlacementGraph = Annotated[
     Path | None,
     typer.Option("--graph", help="Write the graph coloured by device here: .html (with reasons and remedies) or .svg"),
+]
+Threads = Annotated[
+    int, typer.Option("--threads", help="Threads of the simulator; bench: of both sides", min=1, max=MOST_THREADS)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 
@@ -109,6 +113,11 @@ class Choices:
             notice=show_notice,
             check_head=check_head,
         )
+
+    def sources(self, options: Options) -> list[Path]:
+        """The files that the choices name, folders listed."""
+        named = [Path(name) for name in (self.preprocess, self.arch) if name]
+        return [self.model, *options.calibration, *input_files(self.given or []), *named]
 
 
 def takes_choices(function: Callable[..., None]) -> Callable[..., None]:

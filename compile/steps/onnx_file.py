@@ -184,8 +184,14 @@ def check_model(path: str, model: onnx.ModelProto) -> None:
 
 
 def _raise_oldest(path: str, model: onnx.ModelProto) -> None:
-    """Operator sets before 7 (broadcast by attribute) in the form of 7, by ONNX's own converter."""
+    """Operator sets before 7 (broadcast by attribute) in the form of 7, by ONNX's own converter; refuses those that nobody knows."""
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OLDEST)
+    newest = onnx.defs.onnx_opset_version()
+    if version > newest:
+        raise ModelError(
+            f"{path}: operator set {version}, the installed onnx {onnx.__version__} knows up to {newest}; "
+            f"export the network with operator set {newest} or older"
+        )
     if version >= OLDEST:
         return
     try:

@@ -34,6 +34,7 @@ QUANTISED, SUMMARY, REFERENCE = (
     "summary.json",
     "reference.onnx",
 )  # what compare, evaluate and report need
+ARTIFACTS = (BIN, XMODEL, QUANTISED, SUMMARY, REFERENCE, MANIFEST)
 
 
 @contextmanager

@@ -225,9 +225,7 @@ def test_truth_folder(command: CommandLine, name: str, content: bytes, words: tu
 def test_truth_that_does_not_help(command: CommandLine) -> None:
     evaluate = ("evaluate", "build", "--images", "images")
     command.refused(1, ("nowhere: no such truth file",), *evaluate, "--truth", "nowhere")
-    command.refused(
-        2, ("--first 5: no image is left, images has 2",), *evaluate, "--truth", "truth.json", "--first", "5"
-    )
+    command.refused(2, ("--skip 5: no image is left, images has 2",), *evaluate, "--truth", "truth.json", "--skip", "5")
     command.refused(
         2,
         ("--columns gpu: expected some of float, integer, device",),
@@ -294,7 +292,7 @@ def test_recording_an_unreadable_image_leaves_no_file(command: CommandLine) -> N
 # ---- gates
 @pytest.mark.parametrize(
     "gate",
-    [("--min-cosine", "1.1"), ("--max-abs-error", "0"), ("--max-map-drop", "-200", "--truth", "truth.json")],
+    [("--min-cosine", "1"), ("--max-abs-error", "0"), ("--max-map-drop", "-100", "--truth", "truth.json")],
     ids=lambda g: g[0],
 )
 def test_gate_exceeded_writes_the_report(command: CommandLine, gate: tuple[str, ...]) -> None:
@@ -357,3 +355,24 @@ def test_compile_over_a_build_replaces_all_of_it(command: CommandLine) -> None:
     assert command("compile", *GOOD).code == 0
     after = {p.name: p.read_bytes() for p in Path("build").iterdir()}
     assert after.keys() == before.keys() and all(after[n] != before[n] for n in after)
+
+
+def test_disasm_shows_a_changed_file_and_says_so(command: CommandLine) -> None:
+    assert "manifest" not in command("disasm", "build").err
+    manifest = json.loads(Path("build/manifest.json").read_text())
+    for entry in manifest["files"].values():
+        entry["sha256"] = "0" * 64
+    Path("build/manifest.json").write_text(json.dumps(manifest))
+    for argument, file in (
+        ("build", "model.bin"),
+        ("build/model.bin", "model.bin"),
+        ("build/model.xmodel", "model.xmodel"),
+    ):
+        result = command("disasm", argument)
+        assert result.code == 0 and result.out
+        assert f"notice: build/{file}: not the file that manifest.json names" in result.err
+
+
+def test_curve_errors_make_their_folder(command: CommandLine) -> None:
+    assert command("ops", "--curve-errors", "made/here").code == 0
+    assert {p.name for p in Path("made/here").iterdir()} == {"curve-errors.md", "curve-errors.svg"}

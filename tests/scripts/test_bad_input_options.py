@@ -187,3 +187,40 @@ def test_unknown_arch(command: CommandLine) -> None:
     command.refused(2, words, "compile", *GOOD, "--arch", "nf-b9")
     command.refused(2, ("arch 'nf-b9'",), "arch", "nf-b9")
     command.refused(1, ("my.json",), "inspect", "net.onnx", "--arch", "my.json")
+
+
+# ---- values that cannot be
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "build", "images", "--threads", "100000000000"),
+        ("bench", "build", "--threads", "257"),
+        ("compare", "build", "images", "--threads", "0"),
+        ("compare", "build", "images", "--min-cosine", "2"),
+        ("compare", "build", "images", "--min-cosine", "-5"),
+        ("compare", "build", "images", "--min-cosine", "nan"),
+        ("compare", "build", "images", "--max-abs-error", "-1"),
+        ("compare", "build", "images", "--max-abs-error", "inf"),
+        ("compare", "build", "images", "--max-mean-error", "nan"),
+        ("compare", "build", "images", "--truth", "truth.json", "--max-map-drop", "nan"),
+    ],
+    ids=" ".join,
+)
+def test_numbers_out_of_range(command: CommandLine, arguments: tuple[str, ...]) -> None:
+    command.refused(2, (arguments[-2], "expected"), *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("compile", *GOOD[:-1], ""), ("compile", "", *GOOD[1:]), ("compile", *GOOD[:-2], "--output=")]
+)
+def test_unset_variable_of_a_script(command: CommandLine, arguments: tuple[str, ...]) -> None:
+    """An empty folder name is not the current folder."""
+    command.refused(2, ("expected a value, found nothing", "unset"), *arguments)
+
+
+def test_configuration_of_ones_own(command: CommandLine) -> None:
+    """`arch -o` writes what `--arch` reads."""
+    assert command("arch", "nf-b4096", "-o", "mine.json").code == 0
+    assert arches.load("mine.json").to_json() == arches.load("nf-b4096").to_json()
+    assert command("compile", *GOOD, "--arch", "mine.json").code == 0
+    command.refused(2, ("--output mine.json", "name it"), "arch", "-o", "mine.json")

@@ -84,6 +84,43 @@ def test_drawing_into_a_file(command: CommandLine) -> None:
     command.refused(1, ("net.yaml: cannot be written",), "run", "build", "images", "--draw", "net.yaml")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (("run", "build", "images", "--draw", "images"), "images/a.png"),
+        (("run", "build", "images/a.png", "--tensors", "build/quantised.npz"), "build/quantised.npz"),
+        (("run", "build", "images/a.png", "--profile", "build/summary.json"), "build/summary.json"),
+        (("compare", "build", "images", "--truth", "truth.json", "--report", "truth.html"), "truth.json"),
+        (("compare", "build", "images", "--report", "build/summary.html"), "build/summary.json"),
+        (("report", "build", "-o", "build/summary.html"), "build/summary.json"),
+        (("quantize", *GOOD[:-2], "-o", "net.onnx"), "net.onnx"),
+        (("quantize", *GOOD[:-2], "-o", "images/../net.yaml"), "net.yaml"),
+        (("reference", "record", "net.onnx", "images", "-o", "images/b.png"), "images/b.png"),
+        (("compile", *GOOD, "--graph", "net.onnx"), "net.onnx"),
+        (("compile", "build/reference.onnx", *GOOD[1:]), "build/reference.onnx"),
+    ],
+    ids=lambda a: " ".join(a) if isinstance(a, tuple) else a,
+)
+def test_no_result_replaces_what_was_read(command: CommandLine, arguments: tuple[str, ...], file: str) -> None:
+    line = command.refused(1, ("would replace a file that this command reads",), *arguments).error_line
+    assert Path(line.split()[1].rstrip(":")).resolve() == Path(file).resolve()
+
+
+def test_drawn_beside_the_images(command: CommandLine) -> None:
+    """A link to a folder of images is that folder; another folder is none."""
+    Path("same").symlink_to("images")
+    command.refused(1, ("same/a.png: --draw would replace",), "run", "build", "images", "--draw", "same")
+    assert command("run", "build", "images", "--draw", "drawn").code == 0
+    assert {p.name for p in Path("drawn").iterdir()} == {"a.png", "b.png"}
+
+
+def test_image_whose_name_says_no_format(command: CommandLine) -> None:
+    """It can be read, by its content, but not drawn: said before the simulation."""
+    Path("image.txt").write_bytes(Path("images/a.png").read_bytes())
+    command.refused(1, ("image.txt", "expected .jpg, .png"), "run", "build", "image.txt", "--draw", "drawn")
+    assert command("run", "build", "image.txt").code == 0
+
+
 # ---- no room
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:

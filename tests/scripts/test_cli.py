@@ -141,7 +141,7 @@ def test_every_sub_command_with_json_is_tested() -> None:
 def test_json_with_an_error_or_a_gate(command: CommandLine) -> None:
     """An error leaves standard output empty; an exceeded gate does not: the figures are there, and the exit code."""
     assert not command.refused(1, ("nowhere",), "run", "build", "nowhere", "--json").out
-    result = command(*COMPARE, "--min-cosine", "2", "--json")
+    result = command(*COMPARE, "--min-cosine", "1", "--json")
     assert result.code == 3 and json.loads(result.out)["gates"][0]["passed"] is False
 
 

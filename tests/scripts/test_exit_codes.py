@@ -74,7 +74,7 @@ USAGE = [
     ((*COMPARE, "--max-map-drop", "1"), "give them with --truth"),
     ((*COMPARE, "--report", "r.json"), "--report r.json: expected the name of the page, r.html"),
     ((*EVALUATE, "--columns", "gpu"), "--columns gpu: expected some of"),
-    ((*EVALUATE, "--first", "9"), "--first 9: no image is left"),
+    ((*EVALUATE, "--skip", "9"), "--skip 9: no image is left"),
     (("bench", "build", "--peer", "abacus"), "--peer abacus: expected one of"),
     (("bench", "build", "--device", "fpga9"), "--device fpga9"),
     (("disasm",), "Missing argument"),
@@ -93,16 +93,16 @@ def test_usage(command: CommandLine, arguments: tuple[str, ...], words: str) -> 
 
 
 def test_draw_without_a_head(command: CommandLine) -> None:
-    """The option does not apply to this network: usage."""
+    """The build, not the command line, lacks something."""
     Path("net.yaml").write_text("width: 16\nheight: 16\n")
     assert command(*with_value(COMPILE, "-o", "plain")).code == 0
-    command.refused(2, ("--draw needs a detection head",), "run", "plain", "images", "--draw", "d")
-    command.refused(2, ("--truth needs a detection head",), "compare", "plain", "images", "--truth", "truth.json")
+    command.refused(1, ("--draw needs a detection head",), "run", "plain", "images", "--draw", "d")
+    command.refused(1, ("--truth needs a detection head",), "compare", "plain", "images", "--truth", "truth.json")
     command.refused(1, ("declares no detection head",), "evaluate", "plain", *EVALUATE[2:])
 
 
 def test_gate(command: CommandLine) -> None:
-    result = command(*COMPARE, "--min-cosine", "2", "--report", "r.html")
+    result = command(*COMPARE, "--min-cosine", "1", "--report", "r.html")
     assert result.code == 3 and Path("r.html").is_file() and Path("r.json").is_file()
 
 
