@@ -121,7 +121,8 @@ def fit(
     batch: int,
     rate: float,
 ) -> None:
-    """AdamW with a one-cycle schedule that ends at `epochs`; the exponential moving average of the weights is what counts.
+    """AdamW with a one-cycle schedule that ends at `epochs`; the exponential moving average of the weights is what counts (it lags by some 1,000
+    steps while batch normalisation's first variances leave it).
 
     loss_of: the loss of the training scenes with these indices. after_epoch: gets the average and the epoch (from 1), returns what to print.
     """

@@ -16,6 +16,7 @@ from npuforge.scripts.report.data import ChannelGroup
 JUMP = 16.0  # neighbouring channels whose ranges differ by more belong to different groups
 MOST_GROUPS = 8
 FEW = 16  # distinct values: fewer, where the float network has many, is a group that quantisation has flattened
+ANGLE = "angle"  # radians; a box turned by pi is the same box
 ANCHORED = ("darknet", "yolov2", "yolov5")
 
 Groups = list[tuple[str, np.ndarray]]  # name and channel numbers
@@ -50,7 +51,7 @@ def head_groups(head: HeadSpec, output: str, channels: int, rank: int) -> Groups
         objectness = 1 if options.get("objectness", True) else 0
         angle = 1 if options.get("angle", False) else 0
         groups = [("box", all_[:4]), ("objectness", all_[4 : 4 + objectness])]
-        groups += [("classes", all_[4 + objectness : channels - angle]), ("angle", all_[channels - angle :])]
+        groups += [("classes", all_[4 + objectness : channels - angle]), (ANGLE, all_[channels - angle :])]
         return [g for g in groups if len(g[1])]
     if head.kind == "nanodet_plus":
         classes = channels - 4 * options.get("bins", 8)
@@ -69,6 +70,11 @@ def range_groups(ranges: np.ndarray) -> Groups:
         cuts = cuts[:0]
     parts = np.split(np.arange(len(ranges)), cuts)
     return [(f"channels {p[0]}–{p[-1]}" if len(p) > 1 else f"channel {p[0]}", p) for p in parts if len(p)]
+
+
+def _turned(difference: np.ndarray) -> np.ndarray:
+    """How far one box must be turned to lie as the other, in [-pi/2, pi/2); infinite and not-a-number stay not-a-number."""
+    return np.mod(difference + np.pi / 2, np.pi) - np.pi / 2
 
 
 @dataclass
@@ -98,9 +104,9 @@ class GroupMeter:
         axis, meters = self._meters[output]
         a = np.moveaxis(reference.astype(np.float64), axis, 0)
         b = np.moveaxis(found.astype(np.float64), axis, 0)
-        for _, meter in meters:
+        for name, meter in meters:
             x, y = a[meter.channels], b[meter.channels]
-            error = np.abs(x - y)
+            error = np.abs(_turned(x - y) if name == ANGLE else x - y)
             meter.low, meter.high = min(meter.low, float(x.min())), max(meter.high, float(x.max()))
             meter.largest = max(meter.largest, float(error.max()))
             meter.total += float(error.sum())

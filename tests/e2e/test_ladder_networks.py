@@ -1,6 +1,6 @@
 """The ladder on whole networks: every layer's bits by numpy == csim == sim, on real images, no tolerance.
 
-By default the bundled network (from the files of a build folder) and yolo_fastest_1.1 on one image; behind `-m full` the others, three images
+By default the bundled networks (from the files of a build folder) and yolo_fastest_1.1 on one image; behind `-m full` the others, three images
 for yolo_fastest_1.1 and yolox_nano, both archs and arithmetic modes, every token policy and instruction set.
 """
 
@@ -21,10 +21,12 @@ from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.scenes.write import write_folder
 
 DEMO = ROOT / "scripts" / "demo_data" / "demo.onnx"
+ORIENTED = DEMO.with_name("oriented.onnx")
 NETWORKS: dict[
     str, tuple[Path, str | Path, int, int]
 ] = {  # model, preset, images in the full run, NPU layers that must be seen at least
     "demo": (DEMO, DEMO.with_suffix(".yaml"), 3, 24),
+    "oriented": (ORIENTED, ORIENTED.with_suffix(".yaml"), 3, 30),
     "yolo_fastest_1.1": (DATA / "models" / "yolo_fastest_1.1.onnx", "yolo_fastest_1.1", 3, 100),
     "yolox_nano": (DATA / "models" / "yolox_nano_kazuhito.onnx", "yolox_nano", 3, 120),
     "nanodet_m": (DATA / "models" / "nanodet_m.onnx", "nanodet_m", 1, 80),
@@ -57,10 +59,13 @@ def holds(integer: Quantised, binary: Binary, image: Path, least: int) -> None:
     assert not found, "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize(("mode", "arch"), [("fine", "nf-b4096"), ("pow2", "nf-b1024")])
-def test_bundled_network_from_its_build_folder(mode: str, arch: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "mode", "arch"),
+    [("demo", "fine", "nf-b4096"), ("demo", "pow2", "nf-b1024"), ("oriented", "fine", "nf-b1024")],
+)
+def test_bundled_networks_from_their_build_folders(name: str, mode: str, arch: str, tmp_path: Path) -> None:
     scenes = sorted(write_folder(tmp_path / "scenes", 5, 3).parent.glob("images/*.png"))
-    model, preset, _, least = NETWORKS["demo"]
+    model, preset, _, least = NETWORKS[name]
     options = Options(
         model, load(arch), tmp_path / "build", preprocess=load_preprocess(preset), calibration=scenes[:2], mode=mode
     )

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from npuforge.compile.ir.errors import WriteError
+from npuforge.compile.ir.preprocess import HeadSpec
 from npuforge.scripts.report import svg
+from npuforge.scripts.report.channel_groups import GroupMeter
 from npuforge.scripts.report.data import (
     DEVICE,
     FLOAT,
@@ -155,6 +157,32 @@ def test_page_with_everything() -> None:
     assert "6.67" not in text and "0.01 ms" in text  # 2000 cycles at 300 MHz
     assert "exact" in text  # an SQNR without error
     assert page.count("data:image/jpeg") == 3
+
+
+def test_oriented_boxes_are_matched_and_named() -> None:
+    """A long bar that the device turned by 90° has the upright box of a square in both columns, yet nothing in common to match."""
+    data = full()
+    bar = np.array([[40, 55, 80, 55, 80, 65, 40, 65]], np.float32)
+    across = np.array([[55, 40, 65, 40, 65, 80, 55, 80]], np.float32)
+    rows = [np.concatenate([[[40, 40, 80, 80, 0.9, 0]], corners], 1).astype(np.float32) for corners in (bar, across)]
+    truth = np.concatenate([[[40, 40, 80, 80, 0]], bar], 1)
+    image = np.full((120, 200, 3), 90, np.uint8)
+    data.images = [ImageComparison("a.jpg", image, {FLOAT: rows[0], INTEGER: rows[1], DEVICE: rows[1]}, truth)]
+    data.oriented = data.oriented_truth = True
+    text = " ".join(check(render_html(data)).text.split())
+    assert "mAP of oriented boxes, percent" in text and "0 matched, 1 lost, 1 new" in text
+    assert to_json(data)["images"][0]["matching"]["float_to_integer"]["lost"] == [0]
+
+
+def test_angles_half_a_turn_apart_are_one_angle() -> None:
+    meter = GroupMeter(HeadSpec("yolo_rows", options={"objectness": False, "angle": True}))
+    float_rows, device_rows = np.zeros((2, 1, 6, 9), np.float32)
+    float_rows[0, 5], device_rows[0, 5] = 1.5, -1.5  # 3 radians, 0.1416 short of half a turn
+    device_rows[0, 5, 0] = 1.3
+    meter.add("predictions", float_rows, device_rows)
+    angle = next(g for g in meter.result() if g.name == "angle")
+    assert angle.max_abs_error == pytest.approx(0.2, abs=1e-6)
+    assert angle.mean_abs_error == pytest.approx((0.2 + 8 * (np.pi - 3)) / 9, abs=1e-6)
 
 
 def test_scores_that_differ_behind_equal_integers_are_explained() -> None:
