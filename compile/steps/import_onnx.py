@@ -154,15 +154,16 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Shapes) -> None:
             continue
         given = tuple(int(d) for d in given)
         if any(d <= 0 for d in given):
-            raise UsageError(f"--shape {value.name}={_show(list(given))} must have positive dimensions")
+            raise UsageError(f"--shape {value.name}={_show(list(given))} must have positive dimensions; correct it")
         if dims and len(given) != len(dims):
             raise UsageError(
-                f"--shape {value.name}={_show(list(given))} has {len(given)} dimensions, the model's input has {len(dims)} ({_show(dims)})"
+                f"--shape {value.name}={_show(list(given))} has {len(given)} dimensions, the model's input has {len(dims)} ({_show(dims)}); give as many"
             )
         for axis, (wanted, found) in enumerate(zip(given, dims, strict=False)):
             if isinstance(found, int) and found != wanted:
                 raise UsageError(
-                    f"--shape {value.name}={_show(list(given))} differs at dimension {axis}: the model fixes it at {found} ({_show(dims)})"
+                    f"--shape {value.name}={_show(list(given))} differs at dimension {axis}: the model fixes it at {found} ({_show(dims)}); "
+                    "give that size, or export the network with a dynamic one"
                 )
         del shape.dim[:]
         for size in given:
@@ -272,5 +273,5 @@ def _constant_value(node: onnx.NodeProto, attrs: dict[str, object]) -> np.ndarra
         if label in attrs:
             return np.asarray(attrs[label], dtype)
     raise ModelError(
-        f"node '{node.name}' (Constant) holds neither numbers nor a tensor (found: {', '.join(attrs) or 'nothing'})"
+        f"node '{node.name}' (Constant) holds neither numbers nor a tensor (found: {', '.join(attrs) or 'nothing'}); export the network again"
     )

@@ -118,14 +118,16 @@ def _constant_outputs(graph: Graph, node: Node) -> list[np.ndarray] | None:
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         raise ModelError(
-            f"node '{node.name}' ({node.op}) has constant inputs and cannot be evaluated: {first}"
+            f"node '{node.name}' ({node.op}) has constant inputs and cannot be evaluated: {first}; export the network again"
         ) from error
 
 
 def _infer(graph: Graph, node: Node) -> None:
     for name in node.inputs:
         if name and name not in graph.tensors:
-            raise ModelError(f"node '{node.name}' ({node.op}) reads '{name}', which nothing before it writes")
+            raise ModelError(
+                f"node '{node.name}' ({node.op}) reads '{name}', which nothing before it writes; export the network again"
+            )
     domain, _ = split_operator(node.op)
     if domain:
         _infer_custom(graph, node)
@@ -211,7 +213,7 @@ def _infer_custom(graph: Graph, node: Node) -> None:
         raise
     except Exception as error:
         raise ModelError(
-            f"node '{node.name}' ({node.op}): shapes {shapes} are refused by the operator: {error}"
+            f"node '{node.name}' ({node.op}): shapes {shapes} are refused by the operator: {error}; export the network again, or give another --shape"
         ) from error
     dtypes = operator.output_types(node, [graph.tensors[t].dtype for t in node.inputs if t])
     for name, shape, dtype in zip(node.outputs, inferred, dtypes, strict=False):

@@ -26,13 +26,13 @@ _KNOWN_STARTS = (
 def read_model(path: Path) -> onnx.ModelProto:
     """The parsed and checked model with its external data loaded."""
     if not path.exists():
-        raise ModelError(f"{path}: no such file")
+        raise ModelError(f"{path}: no such file; give the path of an .onnx file")
     if path.is_dir():
         raise ModelError(f"{path} is a directory; give the .onnx file in it")
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+        raise ModelError(f"{path} cannot be read: {error.strerror}; correct its permissions or the path") from error
     model = _parse(path, data)
     _check_content(path, model)
     _check_external(path, model)
@@ -151,7 +151,9 @@ def _check_external(path: Path, model: onnx.ModelProto) -> None:
     try:
         load_external_data_for_model(model, str(path.parent))
     except Exception as error:
-        raise ModelError(f"{path}: external data cannot be loaded: {(str(error).splitlines() or [''])[0]}") from error
+        raise ModelError(
+            f"{path}: external data cannot be loaded: {(str(error).splitlines() or [''])[0]}; copy the complete files beside the model"
+        ) from error
 
 
 def check_model(path: str, model: onnx.ModelProto) -> None:
@@ -177,7 +179,7 @@ def check_model(path: str, model: onnx.ModelProto) -> None:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         line = " ".join(s.strip() for s in str(error).splitlines() if s.strip() and not s.startswith("==> Context"))
-        raise ModelError(f"{path} is not a valid ONNX model: {line}") from error
+        raise ModelError(f"{path} is not a valid ONNX model: {line}; export it again") from error
     finally:
         for output in open_outputs:
             output.ClearField("shape")

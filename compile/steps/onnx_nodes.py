@@ -54,7 +54,7 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
         else:
             raise UnsupportedError(
                 f"node '{node.name}' ({node.op_type}): attribute '{attribute.name}' has the unsupported type "
-                f"{onnx.AttributeProto.AttributeType.Name(kind)}"
+                f"{onnx.AttributeProto.AttributeType.Name(kind)}; export the network without it"
             )
     return result
 

@@ -53,7 +53,9 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
             "correct width and height, or the model's size with --shape"
         )
     if shape[1] != len(record.mean):
-        raise InputError(f"input {name} has {shape[1]} channels, preprocessing gives {len(record.mean)}")
+        raise InputError(
+            f"input {name} has {shape[1]} channels, preprocessing gives {len(record.mean)}; export the network with {len(record.mean)} channels"
+        )
     if record.head.kind == "auto":
         record, notice = _with_head(graph, record)
         notices.append(notice)
