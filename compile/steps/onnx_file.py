@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
+import multiprocessing
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import onnx
@@ -185,6 +188,35 @@ def check_model(path: str, model: onnx.ModelProto) -> None:
             output.ClearField("shape")
 
 
+def _convert(data: bytes, pipe: Connection) -> None:
+    """In a child process: the converted model, or the first line of what the converter throws."""
+    faulthandler.disable()  # a crash is reported by the parent, in one line
+    try:
+        model = onnx.version_converter.convert_version(onnx.ModelProto.FromString(data), OLDEST)
+        pipe.send(model.SerializeToString())
+    except Exception as error:  # the converter throws whatever its adapters throw
+        pipe.send((str(error).splitlines() or [""])[0])
+
+
+def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in operator set 7. ValueError where ONNX's converter throws or crashes, which damaged models make it do."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_convert, args=(model.SerializeToString(), sender), daemon=True)
+    child.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        found = "it crashes"
+    finally:
+        receiver.close()
+        child.join()
+    if isinstance(found, str):
+        raise ValueError(found)
+    return onnx.ModelProto.FromString(found)
+
+
 def _raise_oldest(path: str, model: onnx.ModelProto) -> None:
     """Operator sets before 7 (broadcast by attribute) in the form of 7, by ONNX's own converter; refuses those that nobody knows."""
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), OLDEST)
@@ -198,8 +230,8 @@ def _raise_oldest(path: str, model: onnx.ModelProto) -> None:
         return
     try:
         _broadcast_explicitly(model)
-        model.CopyFrom(onnx.version_converter.convert_version(model, OLDEST))
-    except Exception as error:  # the converter throws whatever its adapters throw
+        model.CopyFrom(_converted(model))
+    except Exception as error:  # shape inference and the converter
         first = (str(error).splitlines() or [""])[0]
         raise ModelError(
             f"{path}: operator set {version} is older than {OLDEST} and ONNX's converter cannot raise it ({first}); "

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from fuzz import damaged, seeds
 
-from npuforge.compile.ir.errors import NpuforgeError, VerifyError
+from npuforge.compile.ir.errors import ModelError, NpuforgeError, VerifyError
 from npuforge.compile.reference import GraphExecutor
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
@@ -65,6 +65,16 @@ def test_the_undamaged_models_are_accepted(tmp_path: Path) -> None:
 def test_a_sample(tmp_path: Path) -> None:
     found = run(tmp_path, 0, SAMPLE)
     assert found["accepted"] > SAMPLE // 20 and found["ModelError"] > SAMPLE // 4  # both ways are met
+
+
+def test_a_model_that_crashes_onnx_converter_is_refused(tmp_path: Path) -> None:
+    """Case 2531: its operator set became 1, and ONNX's converter ends the process on it."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(damaged(seeds(), 2531))
+    with pytest.raises(
+        ModelError, match=r"operator set 1 is older than 7 and ONNX's converter cannot raise it \(it crashes\); export"
+    ):
+        import_onnx(path)
 
 
 @pytest.mark.full
