@@ -12,7 +12,6 @@ namespace {
 using npuforge::ort::guarded;
 using npuforge::ort::kProviderVersion;
 using npuforge::ort::Provider;
-using npuforge::ort::ProviderOptions;
 
 constexpr const char* kVendor = "npuforge";
 
@@ -62,7 +61,7 @@ class Factory : public OrtEpFactory {
                              OrtEp** ep) noexcept {
         const OrtApi& api = own(self).api_;
         *ep = nullptr;
-        return guarded(api, [&] { *ep = new Provider(api, *logger, ProviderOptions::read(api, options)); });
+        return guarded(api, [&] { *ep = new Provider(api, *logger, options); });
     }
 
     const OrtApi& api_;

@@ -74,8 +74,8 @@ ProviderOptions ProviderOptions::read(const OrtApi& api, const OrtSessionOptions
     return result;
 }
 
-Provider::Provider(const OrtApi& api, const OrtLogger& logger, ProviderOptions options)
-    : OrtEp{}, api_(api), logger_(logger), options_(std::move(options)) {
+Provider::Provider(const OrtApi& api, const OrtLogger& logger, const OrtSessionOptions* options)
+    : OrtEp{}, api_(api), logger_(logger) {
     ort_version_supported = kProviderVersion;
     GetName = [](const OrtEp*) noexcept { return kProviderName; };
     GetCapability = [](OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* support) noexcept {
@@ -92,9 +92,14 @@ Provider::Provider(const OrtApi& api, const OrtLogger& logger, ProviderOptions o
     ReleaseNodeComputeInfos = [](OrtEp*, OrtNodeComputeInfo** infos, std::size_t count) noexcept {
         for (std::size_t i = 0; i < count; ++i) delete static_cast<ComputeInfo*>(infos[i]);
     };
-    if (options_.build.empty()) return;
-    build_ = std::make_unique<BuildFolder>(options_.build);
-    session_ = Session::open(build_->bin(), options_.session);
+    try {
+        options_ = ProviderOptions::read(api_, options);
+        if (options_.build.empty()) return;
+        build_ = std::make_unique<BuildFolder>(options_.build);
+        session_ = Session::open(build_->bin(), options_.session);
+    } catch (const std::exception& error) {
+        refusal_ = error.what();
+    }
 }
 
 void Provider::log(OrtLoggingLevel level, const std::string& message) const {
@@ -115,13 +120,13 @@ void Provider::check_model(const OrtGraph* graph) const {
 }
 
 // The whole model becomes one node: its NPU partitions run on the device, its CPU partitions in our runtime. ONNX
-// Runtime only logs an error of this call and runs the model without us, so a model that is not the build's is claimed
-// as well and refused by `compile`, whose error ends the session.
+// Runtime only logs an error of this call and runs the model without us, so what cannot run is claimed as well and
+// refused by `compile`, whose error ends the session.
 void Provider::claim(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
     const OrtNode* parent = nullptr;
     check(api_, api_.Graph_GetParentNode(graph, &parent));
     if (parent) return;  // the body of an If or Loop belongs to its node
-    if (!build_) {
+    if (!build_ && refusal_.empty()) {
         log(ORT_LOGGING_LEVEL_WARNING,
             std::string(kProviderName) +
                 " takes nothing: the provider option build (a folder that `npuforge compile` "
@@ -129,7 +134,7 @@ void Provider::claim(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
         return;
     }
     try {
-        check_model(graph);
+        if (refusal_.empty()) check_model(graph);
     } catch (const std::exception& error) {
         refusal_ = error.what();
     }

@@ -27,8 +27,9 @@ struct ProviderOptions {
 
 class Provider : public OrtEp {
   public:
-    /// Opens the build; errors of the options and of the build are thrown.
-    Provider(const OrtApi& api, const OrtLogger& logger, ProviderOptions options);
+    /// Opens the build that the session's options name. What is wrong with them ends the session when its model is
+    /// compiled: of an error before that some versions of ONNX Runtime only print a line and go on without us.
+    Provider(const OrtApi& api, const OrtLogger& logger, const OrtSessionOptions* options);
 
   private:
     static Provider& own(OrtEp* ep) { return *static_cast<Provider*>(ep); }
@@ -42,7 +43,7 @@ class Provider : public OrtEp {
     ProviderOptions options_;
     std::unique_ptr<BuildFolder> build_;
     std::shared_ptr<Session> session_;
-    std::string refusal_;  ///< why the session's model cannot run as this build; `compile` gives it
+    std::string refusal_;  ///< why the session cannot run; `compile` gives it
 };
 
 }  // namespace npuforge::ort
