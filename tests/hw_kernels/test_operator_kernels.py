@@ -21,6 +21,19 @@ from npuforge.hw_kernels.ops.silu_polynomial.op import fixed_point
 
 OPS = {name: op for name, op in sorted(operator.registry().items()) if op.kernel is not None}
 CTYPES = {"int32_t": ctypes.c_int32}
+# Kernels with bounds: argument -> values just beyond them.
+REFUSED: dict[str, dict[int, tuple[int, ...]]] = {
+    "Softmax": {1: (0, -1, 1025)},
+    "LayerNormalization": {3: (0, 4097), 4: (-1, 65537)},
+    "GroupNormalization": {3: (0, 32769), 4: (0, 32769, 2**30), 5: (-1, 65537)},
+    "npuforge::YoloDecode": {2: (-1, 16385), 3: (-1, 16385), 4: (0, 257), 5: (0, 129)},
+    "npuforge::RotatedIou": {1: (-1, 257), 3: (-1, 257)},
+    "npuforge::RotatedNms": {2: (-1, 513)},
+    "NonMaxSuppression": {2: (-1, 1025)},
+    "npuforge::RotatedRoiAlign": {1: (0, 4097), 2: (0, 4097), 5: (0, 33), 6: (0, 33), 7: (0, 9)},
+    "DepthToSpace": {1: (0, 1025), 2: (0, 1025), 3: (0, 1025), 4: (0, 17)},
+    "npuforge::CsrMatMul": {3: (-1, 4097)},
+}
 
 
 def test_every_kernel_header_is_declared() -> None:
@@ -36,8 +49,11 @@ def wrapper(op: Op, kernel: HlsKernel) -> str:
     assert where is not None
     names = [f"a{i}" for i in range(len(kernel.arguments))]
     parameters = ", ".join(f"{t} {n}" for t, n in zip(kernel.arguments, names, strict=True))
-    call = f"npuforge::hls::{kernel.top}({', '.join(names)});"
-    return f'#include "{where / "kernel.hpp"}"\nextern "C" void call({parameters}) {{ {call} }}\n'
+    call = f"npuforge::hls::{kernel.top}({', '.join(names)})"
+    text = f'#include "{where / "kernel.hpp"}"\nextern "C" void call({parameters}) {{ {call}; }}\n'
+    if op.names[0] in REFUSED:
+        text += f'extern "C" int32_t accepts({parameters}) {{ return {call} ? 1 : 0; }}\n'
+    return text
 
 
 @cache
@@ -65,10 +81,27 @@ def library(name: str, compiler: str, flags: tuple[str, ...], where: Path) -> An
         str(output),
     ]
     subprocess.run(command, check=True)
-    return ctypes.CDLL(str(output)).call
+    return ctypes.CDLL(str(output))
 
 
 COMPILERS = [("g++", ()), ("clang++", ("-fsanitize=undefined", "-fno-sanitize-recover=all", "-fsanitize-trap=all"))]
+
+
+def passed(kernel: HlsKernel, arguments: list[Any]) -> list[Any]:
+    """The arguments as ctypes; arrays must have the declared element type."""
+    found: list[Any] = []
+    for kind, value in zip(kernel.arguments, arguments, strict=True):
+        if kind.endswith("*"):
+            assert value.dtype.name == kind.removeprefix("const ").removesuffix("_t*"), (kind, value.dtype)
+            found.append(value.ctypes.data_as(ctypes.c_void_p))
+        else:
+            found.append(CTYPES[kind](value))
+    return found
+
+
+def outputs(kernel: HlsKernel, arguments: list[Any]) -> list[np.ndarray]:
+    """The arrays that the kernel writes."""
+    return [v for k, v in zip(kernel.arguments, arguments, strict=True) if k.endswith("*") and "const" not in k]
 
 
 @pytest.mark.parametrize(("compiler", "flags"), COMPILERS, ids=["g++", "clang++-undefined-traps"])
@@ -78,21 +111,30 @@ def test_c_simulation_gives_the_integer_bits(name: str, compiler: str, flags: tu
         pytest.skip(f"{compiler} is not installed")
     kernel = OPS[name].kernel
     assert kernel is not None
-    call = library(name, compiler, flags, tmp_path / "build")
+    call = library(name, compiler, flags, tmp_path / "build").call
     random = np.random.default_rng(6)
     for _ in range(60):
         arguments, expected = kernel.cases(random)
-        passed = []
-        for kind, value in zip(kernel.arguments, arguments, strict=True):
-            if kind.endswith("*"):
-                assert value.dtype.name == kind.removeprefix("const ").removesuffix("_t*"), (kind, value.dtype)
-                passed.append(value.ctypes.data_as(ctypes.c_void_p))
-            else:
-                passed.append(CTYPES[kind](value))
-        call(*passed)
-        outputs = [v for k, v in zip(kernel.arguments, arguments, strict=True) if k.endswith("*") and "const" not in k]
-        for found, value in zip(outputs, expected, strict=True):
+        call(*passed(kernel, arguments))
+        for found, value in zip(outputs(kernel, arguments), expected, strict=True):
             np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_sizes_beyond_the_bounds_are_refused_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+    compiler, flags = COMPILERS[1] if shutil.which("clang++") else COMPILERS[0]
+    kernel = OPS[name].kernel
+    assert kernel is not None
+    accepts = library(name, compiler, flags, tmp_path / "build").accepts
+    for position, values in REFUSED[name].items():
+        assert kernel.arguments[position] == "int32_t"
+        for value in values:
+            arguments, _ = kernel.cases(np.random.default_rng(6))
+            for array in outputs(kernel, arguments):
+                array[...] = 77
+            arguments[position] = value
+            assert accepts(*passed(kernel, arguments)) == 0, (position, value)
+            assert all((array == 77).all() for array in outputs(kernel, arguments))
 
 
 def test_cordic_against_sine_and_cosine_of_every_angle() -> None:
