@@ -10,7 +10,8 @@ import typer
 
 from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.dpu import DEVICE as DPU
-from npuforge.compile.ir.errors import GateError, NpuforgeError, UsageError
+from npuforge.board_runtime.heads import Head
+from npuforge.compile.ir.errors import GateError, InputError, NpuforgeError, UsageError
 from npuforge.compile.ir.samples import list_samples
 from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import Build, open_build
@@ -38,6 +39,11 @@ def load_truth(build: Build, images: Path, truth: Path, first: int, count: int) 
     taken = dataset.take(first, first + count if count else None)
     if not taken.images:
         raise UsageError(f"--skip {first}: no image is left, {images} has {len(dataset.images)}")
+    record = build.preprocess
+    if taken.oriented and record.head.kind != "none" and not Head(record).oriented:
+        raise InputError(
+            f"{truth}: oriented boxes, but the head {record.head.kind} finds upright ones; give upright truth (five values a line, COCO or VOC)"
+        )
     return taken
 
 

@@ -376,3 +376,14 @@ def test_disasm_shows_a_changed_file_and_says_so(command: CommandLine) -> None:
 def test_curve_errors_make_their_folder(command: CommandLine) -> None:
     assert command("ops", "--curve-errors", "made/here").code == 0
     assert {p.name for p in Path("made/here").iterdir()} == {"curve-errors.md", "curve-errors.svg"}
+
+
+def test_oriented_truth_for_an_upright_head(command: CommandLine) -> None:
+    """Refused before the work."""
+    Path("labels").mkdir()
+    for name in "ab":
+        Path(f"labels/{name}.txt").write_text("0 0.1 0.1 0.5 0.2 0.4 0.6 0.1 0.5\n")
+    words = ("labels: oriented boxes", "fastestdet finds upright ones")
+    line = command.refused(1, words, "evaluate", "build", "--images", "images", "--truth", "labels")
+    assert "evaluate:" not in line.err
+    command.refused(1, words, "compare", "build", "images", "--truth", "labels")
