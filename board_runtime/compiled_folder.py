@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from npuforge.board_runtime import _native
 from npuforge.board_runtime.session import TensorSpec
 from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
 from npuforge.compile.xir.model import XTensor
 
 XMODEL, MANIFEST = "model.xmodel", "manifest.json"
@@ -41,7 +41,7 @@ def read_folder(folder: Path) -> CompiledFolder:
     """From `manifest.json` (and, of a build for our own NPU, its `.bin`). FormatError where something is missing or not as written."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = parse_json(path.read_text(encoding="utf-8"), str(path))
         target = str(manifest.get("target", ""))
         name, preprocess = str(manifest["name"]), dict(manifest.get("preprocess") or {})
         nhwc = frozenset(manifest.get("nhwc_outputs", ()))
@@ -53,7 +53,7 @@ def read_folder(folder: Path) -> CompiledFolder:
         raise FormatError(
             f"{path}: cannot be read ({error.strerror}); expected a folder that npuforge compile wrote"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, DuplicateKeyError) as error:
         raise FormatError(
             f"{path}: not a manifest of npuforge compile ({type(error).__name__}: {error}); compile again"
         ) from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from npuforge.compile.ir.errors import FormatError, InputError
+from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import parse_preprocess
 from npuforge.compile.ir.quantization import QGraph
@@ -50,9 +50,9 @@ class Build:
         """What `compile` wrote for the report."""
         path = self.folder / SUMMARY
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            found: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"), SUMMARY)
             found["model"]["sha256"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, DuplicateKeyError) as error:
             raise FormatError(f"{path}: not a summary of `npuforge compile` ({error}); compile again") from error
         return found
 
@@ -75,14 +75,14 @@ class Build:
 def changed_file(file: Path) -> str:
     """What is odd about a file of a build, for tools that show damaged files too: not the bytes that the manifest beside it names. Else empty."""
     try:
-        entry = json.loads((file.parent / MANIFEST).read_text(encoding="utf-8"))["files"].get(file.name)
+        entry = parse_json((file.parent / MANIFEST).read_text(encoding="utf-8"), MANIFEST)["files"].get(file.name)
         expected = "" if entry is None else str(entry["sha256"])
         return (
             f"{file}: not the file that {MANIFEST} names; it was changed or is damaged"
             if expected not in ("", sha256(file))
             else ""
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DuplicateKeyError):
         return ""
 
 
@@ -99,7 +99,7 @@ def open_build(folder: Path) -> Build:
         folder = folder.parent
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = parse_json(path.read_text(encoding="utf-8"), MANIFEST)
         files = {name: entry["sha256"] for name, entry in manifest["files"].items()}
         if manifest.get("format") != 1:
             raise ValueError(f"format {manifest.get('format')!r}, expected 1: another version of npuforge wrote it")

@@ -65,6 +65,8 @@ def _print(result: Comparison) -> None:
         f"network outputs, float against {data.device}: lowest cosine {outputs.cosine:.6f} ({outputs.cosine_of or 'all equal'}), "
         f"largest error {outputs.largest:.5g} ({outputs.largest_of or 'none'})"
     )
+    if data.detection_counts is not None:
+        print(f"detections: {data.detection_counts}")
     for name, (unequal, count) in data.index_outputs.items():
         print(
             f"output {name} holds class numbers: {unequal} of {count} differ; no part of the gates on cosine and error"

@@ -27,6 +27,7 @@ from npuforge.scripts.report.data import (
     FLOAT,
     INTEGER,
     Accuracy,
+    DetectionCounts,
     Gate,
     Histogram,
     ImageComparison,
@@ -34,6 +35,7 @@ from npuforge.scripts.report.data import (
     ReportData,
 )
 from npuforge.scripts.report.from_build import report_of_build, set_losses
+from npuforge.scripts.report.match import match
 
 COLUMNS = (FLOAT, INTEGER, DEVICE)
 HISTOGRAM_BINS = 48
@@ -217,7 +219,9 @@ def _detect(
 ) -> None:
     shown, scoring = heads
     data.oriented = shown.oriented
+    data.detection_counts = data.detection_counts or DetectionCounts()
     found = {column: shown.detect(values, image.geometry) for column, values in outputs.items()}
+    data.detection_counts.add(match(found[FLOAT], found[DEVICE], oriented=data.oriented))
     for column, values in outputs.items():
         scored[column].append(scoring.detect(values, image.geometry))
     if number <= PICTURES:

@@ -12,6 +12,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import InputError, NpuforgeError
 from npuforge.compile.ir.image import list_images, load_image
+from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
 from npuforge.scripts.voc_xml import read_voc
 from npuforge.scripts.yolo_text import YoloObject, read_yolo_text
 
@@ -126,7 +127,9 @@ def _image_size(path: Path) -> tuple[int, int]:
 # --- COCO JSON ---------------------------------------------------------------------------------------------------------------------------
 def _load_coco(paths: list[Path], truth: Path) -> Dataset:
     try:
-        data = json.loads(truth.read_text(encoding="utf-8"))
+        data = parse_json(truth.read_text(encoding="utf-8"), str(truth))
+    except DuplicateKeyError as error:
+        raise DatasetError(str(error)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{truth}: cannot be read: {error}") from error
     except json.JSONDecodeError as error:

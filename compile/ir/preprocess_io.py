@@ -14,6 +14,7 @@ import yaml
 
 from npuforge.compile.ir.errors import InputError, UsageError, WriteError
 from npuforge.compile.ir.files import whole_file
+from npuforge.compile.ir.plain_text import parse_yaml
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 
 PRESETS = Path(__file__).parent.parent / "presets"
@@ -80,7 +81,7 @@ def load_preprocess(source: str | Path) -> Preprocess:
             raise InputError(text) if path.suffix or len(path.parts) != 1 else UsageError(text)
         path = built_in
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:

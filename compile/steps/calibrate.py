@@ -17,6 +17,7 @@ from npuforge.quant.quantize import image_tensors
 from npuforge.quant.regions import Region
 from npuforge.quant.statistics import Statistics
 
+FEW_IMAGES = 32  # below this many a notice says that ranges may be too small
 _QUANTISED = (b"QuantizeLinear", b"QLinear", b"QGemm")  # every quantised file holds one of these operator names
 
 
@@ -54,6 +55,14 @@ def run(graph: Graph, ctx: Context) -> Graph:
     if not ctx.options.calibration:
         return _without_images(graph, ctx)
 
+    count = len(ctx.options.calibration)
+    if count < FEW_IMAGES:
+        ctx.note(
+            [
+                f"only {count} calibration image{'' if count == 1 else 's'}: ranges may be too small and detections be lost; give {FEW_IMAGES} or more "
+                "with --calib, typical ones that show the objects to detect, and look at the result with `npuforge compare`"
+            ]
+        )
     _measure(graph, ctx)
     assert ctx.statistics is not None
     if ctx.options.mode == "pow2" and (separated := separate_unlike(graph, ctx.statistics)):

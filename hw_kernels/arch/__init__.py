@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npuforge.compile.ir.errors import ArchError, UnknownArchError
+from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
 from npuforge.hw_kernels.isa.instructions import ISA_VERSION
 
 if not __name__.startswith("npuforge."):
@@ -141,7 +142,9 @@ def load(name_or_path: str | Path) -> Arch:
             f"arch {text!r}: no such configuration; known: {', '.join(names())}, or give the path of a .json file"
         )
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        data = parse_json(path.read_text(encoding="utf-8"), str(path), _refuse_constant)
+    except DuplicateKeyError as error:
+        raise ArchError(str(error)) from None
     except (OSError, ValueError) as error:
         raise ArchError(f"{path}: not a readable JSON file ({error})") from None
     return from_json(data, str(path))

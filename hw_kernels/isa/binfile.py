@@ -7,7 +7,6 @@ laid out after all others, when its bytes are known.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
 
 MAGIC = 0xAABBCCDD
 VERSION = 1
@@ -109,8 +109,8 @@ class BinFile:
         """A JSON section, parsed."""
         section = self[name]
         try:
-            return json.loads(section.data.decode())
-        except ValueError as error:
+            return parse_json(section.data.decode(), f"section {name}")
+        except (ValueError, DuplicateKeyError) as error:
             raise FormatError(f".bin section {name} at 0x{section.offset:x}: not JSON ({error})") from None
 
 

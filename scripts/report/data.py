@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.scripts.report.match import Matching
+
 # The three columns, in the order of the pages.
 FLOAT, INTEGER, DEVICE = "float", "integer", "device"
 
@@ -169,6 +171,26 @@ class Gate:
 
 
 @dataclass
+class DetectionCounts:
+    """Detections of the float reference against the device's, over all images; paired as in the tables (match.py)."""
+
+    reference: int = 0
+    found: int = 0  # of the reference's, by the device too
+    lost: int = 0  # of the reference's, not by the device
+    added: int = 0  # by the device only
+
+    def add(self, matching: Matching) -> None:
+        """One more image."""
+        self.reference += len(matching.pairs) + len(matching.lost)
+        self.found += len(matching.pairs)
+        self.lost += len(matching.lost)
+        self.added += len(matching.gained)
+
+    def __str__(self) -> str:
+        return f"{self.found} of the reference's {self.reference} found by the device, {self.lost} lost, {self.added} added"
+
+
+@dataclass
 class Reference:
     """Where the float column came from."""
 
@@ -202,6 +224,7 @@ class ReportData:
     performance: Performance | None = None
     memory: list[MemoryPlan] = field(default_factory=list)
     images: list[ImageComparison] = field(default_factory=list)
+    detection_counts: DetectionCounts | None = None  # of all images, the drawn ones and the others; None: no head
     accuracy: dict[str, Accuracy] = field(default_factory=dict)  # column → mAP, where there is truth
     accuracy_images: int = 0
     channel_groups: list[ChannelGroup] = field(default_factory=list)

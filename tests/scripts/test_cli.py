@@ -15,6 +15,7 @@ import pytest
 from command_line import GOOD, CommandLine, node, save_model, tiny_model
 
 from npuforge.compile import pipeline
+from npuforge.compile.steps.calibrate import FEW_IMAGES
 from npuforge.hw_kernels.isa.instructions import BY_NAME
 from npuforge.scripts import cli
 
@@ -267,3 +268,37 @@ def test_written_in_any_working_folder(command: CommandLine) -> None:
     )
     assert Path("drawn/a.png").is_file() and Path("t/all.npz").is_file()
     assert json.loads(Path("trace.json").read_text())["traceEvents"]
+
+
+def test_few_calibration_images_are_noticed(command: CommandLine) -> None:
+    """One image, two, and as many as it takes (copies count: nobody can tell them from a still scene)."""
+    for source, count in (("images/a.png", "1 calibration image:"), ("images", "2 calibration images:")):
+        result = command("compile", "net.onnx", "--calib", source, "--preprocess", "net.yaml", "-o", "few")
+        notices = [line for line in result.err.splitlines() if "calibration image" in line]
+        assert len(notices) == 1 and notices[0].startswith(f"notice: only {count} ranges may be too small")
+        assert f"{FEW_IMAGES} or more" in notices[0] and "show the objects" in notices[0]
+        assert any(count in n for n in json.loads(Path("few/summary.json").read_text())["notices"])
+    for number in range(FEW_IMAGES - 2):
+        shutil.copy("images/a.png", f"images/c{number}.png")
+    result = command("compile", *GOOD)
+    assert result.code == 0 and "calibration image" not in result.err
+
+
+def test_compare_prints_the_detections_of_all_images_that_were_lost_and_added(command: CommandLine) -> None:
+    """The totals are those of the report's tables, image by image; with more images than are drawn, those too."""
+    for number in range(14):
+        shutil.copy(f"images/{'ab'[number % 2]}.png", f"images/c{number:02}.png")
+    result = command(*COMPARE, "--report", "r.html")
+    assert result.code == 0, result.err
+    found = re.search(
+        r"^detections: (\d+) of the reference's (\d+) found by the device, (\d+) lost, (\d+) added$", result.out, re.M
+    )
+    assert found, result.out
+    counts = [int(v) for v in found.groups()]
+    report = json.loads(Path("r.json").read_text())
+    assert [report["detection_counts"][k] for k in ("found", "reference", "lost", "added")] == counts
+    assert counts[0] + counts[2] == counts[1] > 0
+    assert len(report["images"]) == 12 and counts[1] == 8 * sum(
+        len(i["detections"]["float"]) for i in report["images"][:2]
+    )
+    assert found[0].removeprefix("detections: ") in " ".join(Path("r.html").read_text().replace("&#39;", "'").split())
