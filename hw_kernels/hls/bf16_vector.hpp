@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bf16_stage.hpp"
+#include "resize.hpp"
 
 namespace npuforge {
 namespace hls {
@@ -205,29 +206,6 @@ inline Status elementwise_bf16(const isa::EltwiseBf16& i, int8_t sram[][LANES]) 
     return Status();
 }
 
-inline isa::ResizeBf16Record read_resize_bf16(const int8_t sram[][LANES], uint32_t table, uint32_t index) {
-    uint8_t bytes[8];
-    NPU_PARTITION(bytes, 1)
-    sram_record(sram, table + isa::ResizeBf16Record::BYTES * index, bytes);
-    return isa::ResizeBf16Record::decode(bytes);
-}
-
-/// Whether a record stays inside the map and weighs 0..1.
-inline bool resize_bf16_legal(const isa::ResizeBf16Record& r, uint32_t size) {
-    NPU_INLINE
-    return r.i0 >= 0 && r.i0 < (int32_t)size && r.i1 >= 0 && r.i1 < (int32_t)size && r.w1 <= ONE_BITS;
-}
-
-inline bool resize_bf16_table_legal(const int8_t sram[][LANES], uint32_t table, uint32_t count, uint32_t size) {
-    bool legal = true;
-    for (uint32_t k = 0; k < count; ++k) {
-        NPU_PIPELINE
-        NPU_TRIPCOUNT(1, 416)
-        legal = legal && resize_bf16_legal(read_resize_bf16(sram, table, k), size);
-    }
-    return legal;
-}
-
 /// (1 - weight)*p + weight*q, or p where the weight is 0.
 inline uint32_t mix_bf16(uint32_t p, uint32_t q, uint32_t weight) {
     if (is_zero(weight)) return p;
@@ -235,46 +213,38 @@ inline uint32_t mix_bf16(uint32_t p, uint32_t q, uint32_t weight) {
     return add_float(multiply_float(rest, p), multiply_float(weight, q));
 }
 
-/// Executes a RESIZE_BF16 instruction that has passed its check. Records are checked once more where they are used, as
-/// in RESIZE.
-inline Status resize_bf16(const isa::ResizeBf16& i, int8_t sram[][LANES]) {
-    if (!resize_bf16_table_legal(sram, i.row_table_addr, i.out_h, i.in_h))
-        return refuse(Code::BAD_PARAMETER, Id::row_table_addr);
-    if (!resize_bf16_table_legal(sram, i.col_table_addr, i.out_w, i.in_w))
-        return refuse(Code::BAD_PARAMETER, Id::col_table_addr);
-    for (uint32_t y = 0; y < i.out_h; ++y) {
-        NPU_TRIPCOUNT(1, 416)
-        const isa::ResizeBf16Record row = read_resize_bf16(sram, i.row_table_addr, y);
-        if (!resize_bf16_legal(row, i.in_h)) return refuse(Code::BAD_PARAMETER, Id::row_table_addr);
-        for (uint32_t x = 0; x < i.out_w; ++x) {
-            NPU_TRIPCOUNT(1, 416)
-            const isa::ResizeBf16Record column = read_resize_bf16(sram, i.col_table_addr, x);
-            if (!resize_bf16_legal(column, i.in_w)) return refuse(Code::BAD_PARAMETER, Id::col_table_addr);
-            for (uint32_t block = 0; block < i.blocks_out; ++block) {
-                NPU_PIPELINE
-                NPU_TRIPCOUNT(1, 64)
-                uint16_t q[4][LANES];
-                uint16_t word[LANES];
-                NPU_PARTITION(q, 0)
-                NPU_PARTITION(word, 1)
-                const uint32_t offset = BF16_BLOCK_BYTES * block;
-                read_block(sram, input_address(i, row.i0, column.i0) + offset, q[0]);
-                read_block(sram, input_address(i, row.i0, column.i1) + offset, q[1]);
-                read_block(sram, input_address(i, row.i1, column.i0) + offset, q[2]);
-                read_block(sram, input_address(i, row.i1, column.i1) + offset, q[3]);
-                NPU_UNROLL_NEXT
-                for (int lane = 0; lane < LANES; ++lane) {
-                    NPU_UNROLL
-                    const uint32_t upper = mix_bf16(widen_bf16(q[0][lane]), widen_bf16(q[1][lane]), column.w1);
-                    const uint32_t lower = mix_bf16(widen_bf16(q[2][lane]), widen_bf16(q[3][lane]), column.w1);
-                    word[lane] = round_bf16(mix_bf16(upper, lower, row.w1));
-                }
-                write_block(sram, output_address(i, y, x) + offset, word);
-            }
+/// bf16: float32 weights of 0..1; columns are mixed first, one rounding at the end.
+struct ResizeFloat {
+    typedef isa::ResizeBf16Record Record;
+    typedef uint16_t Lane;
+    static constexpr uint32_t BLOCK_BYTES = BF16_BLOCK_BYTES;
+
+    /// Whether a record stays inside the map and weighs 0..1.
+    static bool legal(const Record& r, uint32_t size) {
+        NPU_INLINE
+        return r.i0 >= 0 && r.i0 < (int32_t)size && r.i1 >= 0 && r.i1 < (int32_t)size && r.w1 <= ONE_BITS;
+    }
+    static void read(const int8_t sram[][LANES], uint32_t address, uint16_t word[LANES]) {
+        NPU_INLINE
+        read_block(sram, address, word);
+    }
+    static void mix(const uint16_t q[4][LANES], const Record& row, const Record& column, uint16_t word[LANES]) {
+        NPU_UNROLL_NEXT
+        for (int lane = 0; lane < LANES; ++lane) {
+            NPU_UNROLL
+            const uint32_t upper = mix_bf16(widen_bf16(q[0][lane]), widen_bf16(q[1][lane]), column.w1);
+            const uint32_t lower = mix_bf16(widen_bf16(q[2][lane]), widen_bf16(q[3][lane]), column.w1);
+            word[lane] = round_bf16(mix_bf16(upper, lower, row.w1));
         }
     }
-    return Status();
-}
+    static void write(int8_t sram[][LANES], uint32_t address, const uint16_t word[LANES]) {
+        NPU_INLINE
+        write_block(sram, address, word);
+    }
+};
+
+/// Executes a RESIZE_BF16 instruction that has passed its check.
+inline Status resize_bf16(const isa::ResizeBf16& i, int8_t sram[][LANES]) { return resize_map<ResizeFloat>(i, sram); }
 
 }  // namespace hls
 }  // namespace npuforge
