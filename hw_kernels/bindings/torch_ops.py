@@ -60,7 +60,8 @@ def _node(name: str, inputs: int, outputs: int, attributes: dict[str, Any]) -> N
 def _as_onnx(name: str, op: Op, inputs: tuple[Tensor, ...], outputs: int, attributes: dict[str, Any]) -> list[Tensor]:
     """One ONNX node; what the exporter sees are the inferred shapes."""
     node = _node(name, len(inputs), outputs, attributes)
-    shapes = [tuple(s) for s in op.infer(node, [tuple(x.shape) for x in inputs])][:outputs]
+    inferred = op.infer(node, [tuple(x.shape) for x in inputs])[:outputs]
+    shapes = [tuple(_data_decides(inputs[0]) if d is None or d == -1 else d for d in shape) for shape in inferred]
     types = [_type(t, inputs[0]) for t in op.output_types(node, [str(x.dtype).removeprefix("torch.") for x in inputs])]
     version = 1 if "::" in name else None
     return list(
@@ -68,6 +69,13 @@ def _as_onnx(name: str, op: Op, inputs: tuple[Tensor, ...], outputs: int, attrib
             name, inputs, attributes, dtypes=types[:outputs], shapes=shapes, version=version
         )
     )
+
+
+def _data_decides(like: Tensor) -> int:
+    """A size that the exporter knows nothing of; the nodes that make it go out of the exported graph, since nothing in it reads the number."""
+    size: int = (like == like).sum().item()  # type: ignore[assignment]
+    torch._check(size >= 0)
+    return size
 
 
 def _type(name: str, like: Tensor) -> torch.dtype:

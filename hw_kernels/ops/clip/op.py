@@ -22,6 +22,12 @@ class Clip(HostOp):
     cases = (
         Case([(1, 3, 4, 5)], {"min": -0.5, "max": 0.7}),
         Case([(2, 3)], {"max": 0.1}),
+        Case(
+            [(2, 3)],
+            constants=[(), ()],
+            values=lambda random: [random.normal(size=(2, 3)), np.array(-0.25), np.array(0.5)],
+            why="limits as inputs",
+        ),
     )
 
     def _limits(self, node: Node, inputs: list[Any]) -> tuple[Any, Any]:
