@@ -63,7 +63,7 @@ def declared(op: Op, level: str) -> bool:
     if level == "ORT":
         return not is_standard(op)
     if level == "TF":
-        return not is_standard(op) and _has_file(op, "cpu.hpp")
+        return not is_standard(op) and (_has_file(op, "cpu.hpp") or bool(op.lowers_to))
     return _overrides(op, {"float": "reference", "int8": "integer"}[level])
 
 
@@ -102,5 +102,5 @@ def reason(op: Op, level: str) -> str:
     if level == "ORT":
         return "ONNX Runtime has its own"
     if level == "TF":
-        return "TensorFlow has its own" if is_standard(op) else "in TensorFlow by the operators it lowers to"
+        return "TensorFlow has its own" if is_standard(op) else "no CPU kernel"
     return ""

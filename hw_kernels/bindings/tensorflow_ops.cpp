@@ -64,6 +64,7 @@ absl::Status infer(InferenceContext* c) {
     TF_RETURN_IF_ERROR(c->GetAttr("attributes", &attributes));
     TF_RETURN_IF_ERROR(c->GetAttr("Tin", &types));
     TF_RETURN_IF_ERROR(c->GetAttr("Tout", &results));
+    bool values = true;  // all integer inputs are known while tracing; TensorFlow asks again once it has them
     try {
         const Prepared node(op, attributes, c->num_inputs(), c->num_outputs());
         Call call(types.size(), results.size());
@@ -75,6 +76,14 @@ absl::Status infer(InferenceContext* c) {
             cpu::Tensor& tensor = call.inputs[static_cast<std::size_t>(i)];
             tensor.type = type_of(types[static_cast<std::size_t>(i)]);
             for (int d = 0; d < c->Rank(shape); ++d) tensor.shape.push(c->Value(c->Dim(shape, d)));
+            if (tensor.type == cpu::Type::kFloat32) continue;
+            const tensorflow::Tensor* value = c->input_tensor(i);
+            if (value == nullptr) {
+                values = false;
+            } else {
+                tensor.data = const_cast<char*>(value->tensor_data().data());
+                tensor.constant = true;
+            }
         }
         if (!known) return tensorflow::shape_inference::UnknownShape(c);
         node.kernel.shape(call.args());
@@ -85,7 +94,7 @@ absl::Status infer(InferenceContext* c) {
             c->set_output(i, c->MakeShape(dims));
         }
     } catch (const std::exception& error) {
-        return absl::InvalidArgumentError(error.what());
+        return values ? absl::InvalidArgumentError(error.what()) : tensorflow::shape_inference::UnknownShape(c);
     }
     return absl::OkStatus();
 }

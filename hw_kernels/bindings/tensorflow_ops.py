@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 from npuforge.compile.ir.errors import UnsupportedError, UsageError
-from npuforge.compile.ir.graph import Node
+from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.levels import declared, reason
-from npuforge.hw_kernels.operator import Op
+from npuforge.hw_kernels.operator import Gradients, Op
 
 _ROOT = Path(__file__).resolve().parents[2]  # holds hw_kernels and board_runtime, in a checkout and in a wheel
 _LOADED: dict[str, Any] = {}
@@ -75,48 +76,104 @@ def load(library: Path) -> None:
 def run(name: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
     """Operator `name` on float32, int64 or bool tensors. One tensor, or a list if `outputs` is above 1."""
     op = operator.find(name)
-    if op is None or not declared(op, "CPU"):
-        why = "it is not known" if op is None else reason(op, "CPU") or "use " + ", ".join(op.lowers_to)
+    if op is None or not (declared(op, "CPU") or op.lowers_to):
+        why = "it is not known" if op is None else reason(op, "CPU")
         raise UnsupportedError(f"operator {name} has no CPU kernel for TensorFlow: {why}")
     if "run" not in _LOADED:
         raise UsageError("the TensorFlow op library is not loaded; build it and call load(path) first")
     tensors = [tf.convert_to_tensor(x) for x in inputs]
-    kinds = [t.dtype.name for t in tensors]
-    found_types = op.output_types(_node(name, len(tensors), outputs, attributes), kinds)[:outputs]
-    found = _LOADED["run"](
-        inputs=tensors, Tout=[tf.as_dtype(t) for t in found_types], op=name, attributes=json.dumps(attributes)
-    )
-    return found[0] if outputs == 1 else list(found)
+    node = _node(name, len(tensors), outputs, attributes)
+    found = _call(op, node, tensors) if declared(op, "CPU") else _lowered(op, node, tensors)
+    return found[0] if outputs == 1 else found
+
+
+def _call(op: Op, node: Node, tensors: list[Any]) -> list[Any]:
+    """One node of the op library."""
+    kinds = op.output_types(node, [t.dtype.name for t in tensors])[: len(node.outputs)]
+    types = [tf.as_dtype(kind) for kind in kinds]
+    return list(_LOADED["run"](inputs=tensors, Tout=types, op=node.op, attributes=json.dumps(node.attrs)))
+
+
+def _lowered(op: Op, node: Node, tensors: list[Any]) -> list[Any]:
+    """The operators that this one lowers to, parameters as tensors, so that they can be trained."""
+    values = dict(zip(node.inputs, tensors, strict=True))
+    shapes = {t: v.shape for t, v in values.items() if v.shape.is_fully_defined()}
+    infos = {t: TensorInfo(t, tuple(shape.as_list()), values[t].dtype.name) for t, shape in shapes.items()}
+    graph = Graph("tensorflow", [], infos, {}, list(node.inputs), list(node.outputs), 18)
+    parts = op.lower(node, graph)
+    if parts is None:
+        raise UnsupportedError(f"operator {node.op} does not lower with these attributes: {node.attrs}")
+    values |= {t: tf.constant(v) for t, v in graph.constants.items()}
+    for part in parts:
+        found = _call(operator.get(part), part, [values[t] for t in part.inputs])
+        values |= dict(zip(part.outputs, found, strict=True))
+    return [values[t] for t in node.outputs]
 
 
 def _node(name: str, inputs: int, outputs: int, attributes: dict[str, Any]) -> Node:
     return Node(name, name, [f"x{i}" for i in range(inputs)], [f"y{i}" for i in range(outputs)], dict(attributes))
 
 
+# ---- gradients
+def _numpy(compute: Callable[..., Gradients], tensors: list[Any], like: list[Any]) -> list[Any]:
+    """`compute` in float64 on the arrays of `tensors`; what it gives has the types and shapes of `like`, zeros where it gives None."""
+
+    def narrow(*arrays: np.ndarray) -> list[np.ndarray]:
+        found = compute([a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays[: len(tensors)]])
+        shapes = arrays[len(tensors) :]
+        return [
+            np.zeros(s, np.float32) if g is None else np.asarray(g, np.float32)
+            for g, s in zip(found, shapes, strict=True)
+        ]
+
+    made = tf.numpy_function(narrow, [*tensors, *map(tf.shape, like)], [t.dtype for t in like])
+    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    for result, t in zip(results, like, strict=True):
+        result.set_shape(t.shape)
+    return results
+
+
 @tf.RegisterGradient("NpuforgeRun")
 def _gradient(call: Any, *dys: Any) -> list[Any]:
-    """Of the float inputs, by the operator's own gradient."""
+    """Of the float inputs, by the operator's own gradient; differentiable once more, by its second gradient."""
     name, attributes = call.get_attr("op").decode(), json.loads(call.get_attr("attributes").decode())
     op = operator.registry()[name]
     if type(op).gradient is Op.gradient or op.no_gradient:
         raise UnsupportedError(f"operator {name} has no gradient: {op.no_gradient}; stop_gradient its inputs")
-    node = _node(name, len(call.inputs), len(call.outputs), attributes)
+    count = len(call.inputs)
+    node = _node(name, count, len(call.outputs), attributes)
     floats = [i for i, x in enumerate(call.inputs) if x.dtype.is_floating]
     given = [
         tf.zeros_like(y, tf.float32) if dy is None or not y.dtype.is_floating else dy
         for dy, y in zip(dys, call.outputs, strict=True)
     ]
 
-    def compute(*arrays: np.ndarray) -> list[np.ndarray]:
-        wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
-        found = op.gradient(node, wide[: len(call.inputs)], wide[len(call.inputs) :])
-        chosen = [(found[i], arrays[i]) for i in floats]
-        return [np.zeros_like(x) if g is None else np.asarray(g).astype(x.dtype) for g, x in chosen]
+    def first(arrays: list[np.ndarray]) -> Gradients:
+        found = op.gradient(node, arrays[:count], arrays[count:])
+        return [found[i] for i in floats]
 
-    made = tf.numpy_function(compute, [*call.inputs, *given], [call.inputs[i].dtype for i in floats])
-    results: list[Any] = [None] * len(call.inputs)
+    def second(arrays: list[np.ndarray]) -> Gradients:
+        end = count + len(given)
+        directions: Gradients = [None] * count
+        for i, direction in zip(floats, arrays[end:], strict=True):
+            directions[i] = direction
+        of_inputs, of_dys = op.second_gradient(node, arrays[:count], arrays[count:end], directions)
+        return [*(of_inputs[i] for i in floats), *of_dys]
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def differentiable(*tensors: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
+        def backward(*directions: Any) -> list[Any]:
+            if type(op).second_gradient is Op.second_gradient:
+                raise UnsupportedError(f"operator {name} can be differentiated once only")
+            like = [*(tensors[i] for i in floats), *tensors[count:]]
+            found = iter(_numpy(second, [*tensors, *directions], like))
+            return [next(found) if i in floats or i >= count else None for i in range(len(tensors))]
+
+        return _numpy(first, list(tensors), [tensors[i] for i in floats]), backward
+
+    made = differentiable(*call.inputs, *given)
+    results: list[Any] = [None] * count
     for i, gradient in zip(floats, made if isinstance(made, (list, tuple)) else [made], strict=True):
-        gradient.set_shape(call.inputs[i].shape)
         results[i] = gradient
     return results
 

@@ -9,18 +9,20 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from contract import run_cpu
+from contract import Subject, run_cpu, wide
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
+from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.formulas import FORMULAS, SILU_POLYNOMIAL
 from npuforge.hw_kernels.ops.batch_normalization.op import fold, unfold
 from npuforge.hw_kernels.ops.csr_matmul.op import random_csr
 from npuforge.hw_kernels.ops.rotated_conv.op import rotation_matrices
+from npuforge.quant.executor import ReferenceExecutor
 
 QUICK = settings(max_examples=60, deadline=None)
 
@@ -240,6 +242,22 @@ def test_a_rotated_filter_sees_the_rotated_map() -> None:
     turned = operator.get(n).reference(n, [np.rot90(x, 1, (2, 3)).copy(), weight])[0].reshape(4, 3, 7, 7)
     for j in range(4):
         np.testing.assert_allclose(turned[(j + 1) % 4], np.rot90(y[j], 1, (1, 2)), atol=1e-12)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_rotated_convolution_with_weights_computed_at_run_time(number: int) -> None:
+    """Lowered to operators in front of the convolution; the right value is the operator's own meaning."""
+    subject = Subject("npuforge::RotatedConv", number)
+    n, inputs = subject.graph().nodes[0], subject.inputs()
+    names = [f"x{i}" for i in range(len(inputs))]
+    values = [helper.make_tensor_value_info(t, TensorProto.FLOAT, x.shape) for t, x in zip(names, inputs, strict=True)]
+    proto = helper.make_node("RotatedConv", names, ["y"], domain="npuforge", **n.attrs)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("npuforge", 1)]
+    model = helper.make_model(helper.make_graph([proto], "g", values, [result]), opset_imports=opsets, ir_version=9)
+    graph = import_onnx(model).graph
+    found = ReferenceExecutor(graph).run(dict(zip(graph.inputs, inputs, strict=True)))["y"]
+    np.testing.assert_allclose(found, subject.op.reference(n, wide(inputs))[0], rtol=1e-5, atol=1e-5)
 
 
 # ---- batch normalisation, SiLU

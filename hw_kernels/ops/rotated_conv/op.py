@@ -113,27 +113,77 @@ class RotatedConv(Bilinear, HostOp):
         return [dx, back, bias][: len(inputs)]
 
     def lower(self, node: Node, graph: Graph) -> list[Node] | None:
-        weight = graph.constants.get(node.inputs[1])
-        bias = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
-        count, group = self._count(node), int(node.attrs.get("group", 1))
-        if weight is None or (len(node.inputs) > 2 and bias is None):
+        """An ordinary convolution; constant weights are turned here, others by operators in front of it."""
+        weight, bias = (
+            graph.constants.get(node.inputs[1]),
+            graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None,
+        )
+        known = graph.tensors.get(node.inputs[1])
+        if weight is None and known is None:
             raise UnsupportedError(
-                f"node {node.name}: RotatedConv has weights that are computed at run time; export with constant weights"
+                f"node {node.name}: RotatedConv has weights that are computed at run time and of unknown shape; export with constant weights"
             )
-        conv, order = self._conv(node), self._order(weight.shape[0], count, group)
+        shape = weight.shape if weight is not None else tuple(int(d) for d in known.shape)  # type: ignore[union-attr]
+        count, group = self._count(node), int(node.attrs.get("group", 1))
+        conv, order = self._conv(node), self._order(shape[0], count, group)
+        nodes: list[Node] = []
         conv.inputs[1] = f"{node.name}/rotated_weight"
-        graph.constants[conv.inputs[1]] = self.rotated(weight.astype(np.float64), count, group).astype(np.float32)
-        if bias is not None:
+        if weight is None:
+            nodes += self._turn(node, conv.inputs[1], shape, graph)
+        else:
+            graph.constants[conv.inputs[1]] = self.rotated(weight.astype(np.float64), count, group).astype(np.float32)
+        if len(node.inputs) > 2:
+            sources = np.empty(count * shape[0], np.int64)  # of the grouped convolution's biases
+            sources[order] = np.tile(np.arange(shape[0]), count)
             conv.inputs[2] = f"{node.name}/rotated_bias"
-            spread = np.empty(count * len(bias), np.float32)
-            spread[order] = np.tile(bias, count)
-            graph.constants[conv.inputs[2]] = spread
+            if bias is None:
+                graph.constants[f"{node.name}/bias_order"] = sources
+                inputs = [node.inputs[2], f"{node.name}/bias_order"]
+                nodes.append(
+                    Node(
+                        f"{node.name}/bias", "Gather", inputs, [conv.inputs[2]], {"axis": 0}, sources=list(node.sources)
+                    )
+                )
+            else:
+                graph.constants[conv.inputs[2]] = bias[sources]
         if group == 1:
-            return [conv]
+            return [*nodes, conv]
         conv.name, conv.outputs = f"{node.name}/conv", [f"{node.outputs[0]}/by_group"]
         graph.constants[f"{node.name}/order"] = order.astype(np.int64)
         inputs = [conv.outputs[0], f"{node.name}/order"]
-        return [conv, Node(node.name, "Gather", inputs, list(node.outputs), {"axis": 1}, sources=list(node.sources))]
+        last = Node(node.name, "Gather", inputs, list(node.outputs), {"axis": 1}, sources=list(node.sources))
+        return [*nodes, conv, last]
+
+    def _turn(self, node: Node, turned: str, shape: tuple[int, ...], graph: Graph) -> list[Node]:
+        """`rotated` in operators: the taps of every filter times the rotation matrices side by side, then the channels in the order of the groups."""
+        count, group, (outputs, channels, kernel, _) = self._count(node), int(node.attrs.get("group", 1)), shape
+        matrices = rotation_matrices(kernel, count).reshape(-1, kernel * kernel).T  # [taps, count * taps]
+        graph.constants[f"{turned}/matrices"] = matrices.astype(np.float32)
+        shapes = {
+            "taps": [-1, kernel * kernel],
+            "angles": [group, outputs // group, channels, count, kernel * kernel],
+            "filters": [count * outputs, channels, kernel, kernel],
+        }
+        for name, value in shapes.items():
+            graph.constants[f"{turned}/{name}_shape"] = np.array(value, np.int64)
+        steps: list[tuple[str, str, list[str], dict[str, Any]]] = [
+            ("taps", "Reshape", [node.inputs[1], f"{turned}/taps_shape"], {}),
+            ("turned", "MatMul", [f"{turned}/taps", f"{turned}/matrices"], {}),
+            ("angles", "Reshape", [f"{turned}/turned", f"{turned}/angles_shape"], {}),
+            ("order", "Transpose", [f"{turned}/angles"], {"perm": [0, 3, 1, 2, 4]}),
+            ("filters", "Reshape", [f"{turned}/order", f"{turned}/filters_shape"], {}),
+        ]
+        return [
+            Node(
+                f"{turned}/{name}",
+                op,
+                inputs,
+                [turned if name == "filters" else f"{turned}/{name}"],
+                attrs,
+                sources=list(node.sources),
+            )
+            for name, op, inputs, attrs in steps
+        ]
 
 
 def _plain() -> Any:
