@@ -160,7 +160,7 @@ def _gradient(call: Any, *dys: Any) -> list[Any]:
         of_inputs, of_dys = op.second_gradient(node, arrays[:count], arrays[count:end], directions)
         return [*(of_inputs[i] for i in floats), *of_dys]
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    @tf.custom_gradient
     def differentiable(*tensors: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
         def backward(*directions: Any) -> list[Any]:
             if type(op).second_gradient is Op.second_gradient:

@@ -73,7 +73,7 @@ def _as_onnx(name: str, op: Op, inputs: tuple[Tensor, ...], outputs: int, attrib
 
 def _data_decides(like: Tensor) -> int:
     """A size that the exporter knows nothing of; the nodes that make it go out of the exported graph, since nothing in it reads the number."""
-    size: int = (like == like).sum().item()  # type: ignore[assignment]
+    size: int = (like == like).sum().item()
     torch._check(size >= 0)
     return size
 
