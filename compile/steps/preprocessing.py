@@ -93,7 +93,7 @@ def image_input(graph: Graph, wanted: str) -> str:
 
 def _with_head(graph: Graph, record: Preprocess) -> tuple[Preprocess, str]:
     """The record with the head that the network's outputs show, or none; and a line for the user."""
-    found = recognise(graph)
+    found = recognise(graph, record.input)
     if found.head is None:
         what = f": {found.hint}" if found.hint else "; declare one with head.kind in --preprocess (docs/heads.md)"
         return replace(record, head=HeadSpec()), f"no detection head recognised, outputs stay tensors{what}"

@@ -27,9 +27,10 @@ ULTRAFACE_PRIORS = ((8, 3), (16, 2), (32, 2), (64, 3))
 
 @dataclass
 class Outputs:
-    """A network's outputs with what the rules ask about them."""
+    """A network's outputs with what the rules ask about them. `image`: the input that takes the image."""
 
     graph: Graph
+    image: str
 
     @property
     def names(self) -> list[str]:
@@ -38,8 +39,8 @@ class Outputs:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the input."""
-        height, width = self.graph.tensors[self.graph.inputs[0]].shape[2:4]
+        """Height and width of the image."""
+        height, width = self.graph.tensors[self.image].shape[2:4]
         return height, width
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -162,11 +163,11 @@ def _by_rows(o: Outputs) -> dict[tuple[int, int], list[str]]:
 
 
 def _scrfd(o: Outputs) -> HeadSpec | None:
-    """Scores, distances and perhaps keypoints of two anchors per cell at three strides."""
-    table, strides = _by_rows(o), [8, 16, 32]
-    rows = [2 * o.cells(s) for s in strides]
-    roles = {"scores": 1, "distances": 4} | ({"keypoints": 10} if len(o.names) == 9 else {})
-    if len(o.names) != 3 * len(roles) or any(len(table[r, n]) != 1 for r in rows for n in roles.values()):
+    """Scores, distances and perhaps keypoints of two anchors per cell at three strides, or of one at five."""
+    table, strides = _by_rows(o), [8, 16, 32] + ([64, 128] if len(o.names) % 5 == 0 else [])
+    rows = [o.cells(s) * (2 if len(strides) == 3 else 1) for s in strides]
+    roles = {"scores": 1, "distances": 4} | ({"keypoints": 10} if len(o.names) == 3 * len(strides) else {})
+    if len(o.names) != len(strides) * len(roles) or any(len(table[r, n]) != 1 for r in rows for n in roles.values()):
         return None
     return _head("scrfd", 0.5, 0.4, {k: [table[r, n][0] for r in rows] for k, n in roles.items()}, strides=strides)
 
@@ -324,12 +325,13 @@ RULES: tuple[Callable[[Outputs], HeadSpec | None], ...] = (
 )
 
 
-def recognise(graph: Graph) -> Recognised:
-    """The head of a network whose record declares none."""
-    shape = graph.tensors[graph.inputs[0]].shape
+def recognise(graph: Graph, image: str = "") -> Recognised:
+    """The head of a network whose record declares none. `image`: the input that takes it, the first by default."""
+    image = image or graph.inputs[0]
+    shape = graph.tensors[image].shape
     if len(shape) != 4 or min(shape[2:]) < 1:
         return Recognised(None)
-    outputs = Outputs(graph)
+    outputs = Outputs(graph, image)
     for rule in RULES:
         head = rule(outputs)
         if head is not None:

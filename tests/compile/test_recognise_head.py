@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.board_runtime.heads import Head
-from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.graph import Graph, TensorInfo
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 from npuforge.compile.steps import fold, fuse
 from npuforge.compile.steps.import_onnx import import_onnx
@@ -148,6 +148,15 @@ def scrfd(n: Net) -> Graph:
     return n.graph(*names)
 
 
+def scrfd_of_five_strides(n: Net) -> Graph:
+    names = []
+    for values, role in ((1, "s"), (4, "b")):
+        for s in (8, 16, 32, 64, 128):
+            x = n.map(s, values)
+            names.append(n.rows(n.node("Sigmoid", x) if values == 1 else x, values, name=f"{role}{s}"))
+    return n.graph(*names)
+
+
 def retinaface(n: Net) -> Graph:
     def joined(values: int) -> str:
         return n.node("Concat", *(n.rows(n.map(s, 2 * values), values) for s in (8, 16, 32)), axis=1)
@@ -193,6 +202,7 @@ CASES: dict[Callable[[Net], Graph], tuple[str, dict[str, Any]]] = {
     picodet: ("picodet", {"strides": [8, 16, 32, 64]}),
     nanodet_plus: ("nanodet_plus", {}),
     scrfd: ("scrfd", {"outputs": {r: [f"{r[0]}{s}" for s in (8, 16, 32)] for r in ("scores", "boxes", "keypoints")}}),
+    scrfd_of_five_strides: ("scrfd", {"strides": [8, 16, 32, 64, 128]}),
     retinaface: ("retinaface", {"activation": "none"}),
     centernet: ("centernet", {"outputs": {"heatmap": "hm", "sizes": "wh", "offsets": "reg"}, "activation": "none"}),
     fastestdet: ("fastestdet", {}),
@@ -212,6 +222,15 @@ def test_each_exporters_ending_is_recognised(build: Callable[[Net], Graph]) -> N
     assert {k: head.options[k] for k in options} == options
     outputs = {n: np.zeros(graph.tensors[n].shape, np.float32) for n in graph.outputs}
     Head(Preprocess(net.side, net.side, head=head)).detect(outputs)  # the decoder accepts these very outputs
+
+
+def test_the_input_that_takes_the_image_tells_the_size() -> None:
+    """Not the first one, where a network has several."""
+    graph = fastestdet(Net())
+    graph.inputs.insert(0, "factor")
+    graph.tensors["factor"] = TensorInfo("factor", (1, 2))
+    record, _ = complete(graph, None)
+    assert (record.input, record.head.kind) == ("image", "fastestdet")
 
 
 def test_raw_anchor_maps_give_a_hint_with_their_strides() -> None:
