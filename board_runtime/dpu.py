@@ -28,8 +28,7 @@ from npuforge.board_runtime.compiled_folder import CompiledFolder, read_folder
 from npuforge.board_runtime.session import Span, TensorSpec, TraceRecord, named_arrays, write_profile
 from npuforge.compile.ir.errors import DeviceError, FormatError
 from npuforge.compile.xir.model import XModel, XTensor
-from npuforge.compile.xir.reader import read_xmodel
-from npuforge.compile.xir.validate import check_schema
+from npuforge.compile.xir.validate import read_checked
 
 DEVICE = "dpu"
 PLUG_IN = "libnpuforge-runner.so"
@@ -68,8 +67,7 @@ class DpuSession:
         self.folder: CompiledFolder = read_folder(Path(folder))
         path = self.folder.xmodel
         _check_modules()
-        self._model = read_xmodel(path)
-        check_schema(self._model)
+        self._model = read_checked(path)
         if self._model.root is None or not self._model.by_device("DPU"):
             raise FormatError(
                 f"{path}: no subgraph for a DPU; expected what the vendor's compiler or npuforge compile wrote"

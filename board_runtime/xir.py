@@ -211,9 +211,9 @@ def _devices() -> tuple[str, ...]:
 
 def _embedded_bin(path: Path) -> tuple[bytes, Any]:
     """The `.bin` inside the NPU subgraphs of an `.xmodel` (`reg_id_to_parameter_value`, `REG_0`), and the model itself."""
-    from npuforge.compile.xir.reader import read_xmodel
+    from npuforge.compile.xir.validate import read_checked
 
-    model = read_xmodel(path)
+    model = read_checked(path)
     images = list(_images(model))
     if not images:
         raise FormatError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.ir.errors import NpuforgeError
-from npuforge.compile.xir.reader import read_xmodel
+from npuforge.compile.xir.validate import read_checked
 
 PROGRAM = "vai_c_xir"
 _COUNTS = re.compile(r"Total device subgraph number (\d+), (DPU|CPU) subgraph number (\d+)")
@@ -79,7 +79,7 @@ def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str
         raise NpuforgeError(f"{PROGRAM} ended with {done.returncode} and gave no {made.name}: {last.strip()}")
     result.ran = True
     read_log(done.stdout, result)
-    children = read_xmodel(made).by_device("DPU")
+    children = read_checked(made).by_device("DPU")
     prints = [value for child in children if isinstance(value := child.get("dpu_fingerprint"), int)]
     result.fingerprints = [f"0x{value:016x}" for value in prints]
     result.dpu_names = [str(child.get("dpu_name", "")) for child in children]

@@ -14,6 +14,7 @@ from typing import Any
 
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.xir.model import Attr, XModel, XOp
+from npuforge.compile.xir.reader import read_xmodel
 
 OPS_FILE = Path(__file__).with_name("ops.json")
 CUSTOM: dict[str, Any] = {
@@ -49,6 +50,16 @@ def check_schema(model: XModel) -> None:
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise FormatError(found[0] + more)
+
+
+def read_checked(path: Path | str) -> XModel:
+    """The model in a file that is to be used: structure (`reader.read_xmodel`) and every op against the table. FormatError names file and op."""
+    model = read_xmodel(path)
+    try:
+        check_schema(model)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return model
 
 
 def op_problems(op: XOp) -> list[str]:

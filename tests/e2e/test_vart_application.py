@@ -272,6 +272,15 @@ def test_file_of_an_older_npuforge_is_refused(build: Build, tmp_path: Path) -> N
         xir.Graph.deserialize(tmp_path / "old.xmodel")
 
 
+def test_an_op_that_xir_would_refuse_is_refused_before_use(build: Build, tmp_path: Path) -> None:
+    model = read_xmodel(build.model)
+    op = next(op for op in model.ops if op.type.startswith("conv2d"))
+    del op.attrs["kernel"]
+    (tmp_path / "odd.xmodel").write_bytes(to_message(model).SerializeToString())
+    with pytest.raises(FormatError, match=rf"odd\.xmodel: .*{op.name}.*kernel"):
+        xir.Graph.deserialize(tmp_path / "odd.xmodel")
+
+
 BUFFERS = """
 import sys
 import numpy as np, xir, vart
