@@ -1,4 +1,7 @@
-"""Activations that a DPU computes otherwise: LeakyReLU has the slope 26/256, SiLU becomes HardSwish on request. The loss of that is measured."""
+"""Activations that a DPU computes otherwise: LeakyReLU has the slope 26/256, SiLU becomes HardSwish on request. The loss of that is measured.
+
+Where an engine has not the activation of its own operator, but the DPU has it as an operator by itself, the node is separated into the two.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuforge.compile.ir.graph import Activation, Graph
+from npuforge.compile.dpu.limits import ALONE, DpuTarget, activation_word, xir_operator
+from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
 from npuforge.compile.reference import GraphExecutor
 
 SLOPE = 26 / 256
@@ -29,6 +33,27 @@ def adapted(graph: Graph, silu_as_hardswish: bool) -> tuple[Graph, list[str]]:
 
     nodes = [replace(n, activation=of(n.name, n.activation)) for n in graph.nodes]
     return replace(graph, nodes=nodes), changed
+
+
+def separated(graph: Graph, target: DpuTarget) -> Graph:
+    """Nodes whose operator `target` has without their activation, and the activation alone, become two: the value between them is rounded as well."""
+    nodes: list[Node] = []
+    tensors = dict(graph.tensors)
+    for node in graph.nodes:
+        word = activation_word(node.activation)
+        limits = target.operators.get(xir_operator(node, graph))
+        apart = ALONE.get(word) in target.operators and node.op != "Affine"
+        if limits is None or word in limits["activations"] or not apart:
+            nodes.append(node)
+            continue
+        output = node.outputs[0]
+        shape, between = graph.tensors[output].shape, f"{output}/linear"
+        tensors[between] = TensorInfo(between, shape, graph.tensors[output].dtype)
+        attrs = {"scale": [1.0] * shape[1], "bias": [0.0] * shape[1]}
+        nodes.append(replace(node, outputs=[between], activation=Activation()))
+        name = f"{node.name}/{ALONE[word]}"
+        nodes.append(Node(name, "Affine", [between], [output], attrs, node.activation, list(node.sources)))
+    return replace(graph, nodes=nodes, tensors=tensors)
 
 
 def measured_loss(before: Graph, after: Graph, feeds: Iterable[dict[str, np.ndarray]]) -> dict[str, float]:

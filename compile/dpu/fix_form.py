@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npuforge.compile.dpu.limits import activation_word, xir_operator
+from npuforge.compile.dpu.limits import ALONE, GATHER, activation_word, xir_operator
 from npuforge.compile.ir.errors import QuantisationError, VerifyError
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
@@ -155,7 +155,10 @@ class _FixWriter:
         kind, output = xir_operator(node, self.graph), node.outputs[0]
         inputs = [self._on_dpu(t) for t in node.inputs if t and t not in self.graph.constants]
         args: dict[str, Sequence[str]] = {"input": inputs}
-        attrs = self._attrs(node, kind)
+        if kind == GATHER:
+            self._fix(output, self._gather(node, inputs[0]))
+            return
+        attrs = {} if kind in ALONE.values() else self._attrs(node, kind)
         if kind.endswith("conv2d"):
             weight, fix_weight, bias, fix_bias = weights_and_bias(node, self.qgraph)
             if (
@@ -165,15 +168,31 @@ class _FixWriter:
                 weight = weight[..., 0].reshape(channels, -1, *weight.shape[1:3]).transpose(1, 2, 3, 0)
             args["weights"] = [self._constant(f"{node.name}/weights", np.ascontiguousarray(weight), fix_weight)]
             args["bias"] = [self._constant(f"{node.name}/bias", bias, fix_bias)]
-        last = self._op(node.name, kind, self._float(f"{output}_{kind}", output), args, attrs)
         word = activation_word(node.activation)
-        if word == "HardSwish":
+        if kind in ALONE.values():
+            last = inputs[0]
+        else:
+            last = self._op(node.name, kind, self._float(f"{output}_{kind}", output), args, attrs)
+        if word == "HardSwish" and kind not in ALONE.values():
             last = self._before_hard_swish(node, last)
         if word != "none":
             slope: Attrs = {"alpha": Attr("float", float(node.activation.alpha))} if word == "LeakyRelu" else {}
             name = f"{node.name}/{_ACTIVATIONS[word]}"
             last = self._op(name, _ACTIVATIONS[word], self._float(name, output), {"input": [last]}, slope)
         self._fix(output, last)
+
+    def _gather(self, node: Node, source: str) -> str:
+        """Channels by a 1 x 1 convolution: the weight of a channel that is taken is 64 at 2^-6, so that its integers pass unchanged."""
+        output, indices = node.outputs[0], [int(i) for i in node.attrs["indices"]]
+        weights = np.zeros((len(indices), 1, 1, self.graph.tensors[node.inputs[0]].shape[1]), np.int8)
+        for channel, index in enumerate(indices):
+            if index >= 0:  # -1 is a channel of zeros
+                weights[channel, 0, 0, index] = 64
+        weight = self._constant(f"{node.name}/weights", weights, 6)
+        args: dict[str, Sequence[str]] = {"input": [source], "weights": [weight]}
+        attrs = {name: integers(v) for name, v in {"kernel": [1, 1], "stride": [1, 1], "pad": [0] * 4}.items()}
+        attrs |= {"dilation": integers([1, 1]), "pad_mode": string("FLOOR")}
+        return self._op(node.name, "conv2d", self._float(f"{output}_conv2d", output), args, attrs)
 
     def _before_hard_swish(self, node: Node, source: str) -> str:
         """The DPU's HardSwish takes 8 bits. At 2^-5 they end at ±4, below which HardSwish is 0; above, its output ends where they do."""
@@ -189,8 +208,11 @@ class _FixWriter:
         if kind == "concat":
             return {"axis": integer(3)}
         if kind == "resize":
-            attrs = {"mode": string("NEAREST"), "scale": floats([y[3] // x[3], y[2] // x[2]])}
-            return attrs | {"align_corners": Attr("bool", False), "half_pixel_centers": Attr("bool", False)}
+            linear = node.attrs.get("mode", "nearest") == "linear"
+            centers = linear and node.attrs.get("coordinate_transformation_mode", "half_pixel") != "asymmetric"
+            mode = string("BILINEAR" if linear else "NEAREST")
+            attrs = {"mode": mode, "scale": floats([y[3] // x[3], y[2] // x[2]])}
+            return attrs | {"align_corners": Attr("bool", False), "half_pixel_centers": Attr("bool", centers)}
         if kind == "strided_slice":
             first, n = int(node.attrs["indices"][0]), y[1]
             limits = {"begin": [0, 0, 0, first], "end": [x[0], x[2], x[3], first + n], "strides": [1, 1, 1, 1]}

@@ -17,7 +17,7 @@ import numpy as np
 
 from npuforge.compile import pipeline
 from npuforge.compile.context import Context, Options
-from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss
+from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss, separated
 from npuforge.compile.dpu.fix_form import nhwc_tensors, write_fix_form
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.vendor_compiler import PROGRAM, Compiled, compile_fix_form
@@ -60,7 +60,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
     def adapt(graph: Graph, _: Context) -> Graph:
         before[:] = [graph]
         after, build.changed = adapted(graph, silu_as_hardswish)
-        return after
+        return separated(after, target)
 
     def divide(graph: Graph, _: Context) -> Graph:
         return partition.partition(graph, limit=target.reason)

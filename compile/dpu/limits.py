@@ -22,6 +22,13 @@ from npuforge.hw_kernels.windows import Window
 TARGETS = Path(__file__).with_name("targets")
 PREFIX = "dpu:"
 _RESIZE_AS_XIR = (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"))
+ALONE = {"LeakyRelu": "leaky-relu", "HardSwish": "hard-swish"}  # activations that may be an operator by themselves
+GATHER = "gather"  # a selection of channels that is no range: on a DPU a 1 x 1 convolution with weights 0 and 1
+_BILINEAR = {
+    "half_pixel": (2, 4),
+    "pytorch_half_pixel": (2, 4),
+    "asymmetric": (2, 4, 8),
+}  # scales that the vendor's compiler transforms
 _SIDES = ("top", "left", "bottom", "right")  # as ONNX orders pads
 
 
@@ -99,8 +106,15 @@ def xir_operator(node: Node, graph: Graph) -> str:
         return "depthwise-conv2d" if 1 < group == graph.tensors[node.inputs[0]].shape[1] else "conv2d"
     if node.op == "ConvTranspose":
         return "transposed-conv2d"
+    if node.op == "Affine":
+        plain = np.all(np.asarray(node.attrs["scale"]) == 1) and np.all(np.asarray(node.attrs["bias"]) == 0)
+        return ALONE.get(activation_word(node.activation), "") if plain else ""
+    if node.op == "ChannelGather":
+        indices = [int(i) for i in node.attrs["indices"]]
+        in_a_row = indices[0] >= 0 and indices == list(range(indices[0], indices[0] + len(indices)))
+        return "strided_slice" if in_a_row else GATHER
     words = {"MaxPool": "maxpool2d", "AveragePool": "avgpool2d", "Add": "add", "Mul": "mul", "Concat": "concat"}
-    return (words | {"Resize": "resize", "ChannelGather": "strided_slice"}).get(node.op, "")
+    return (words | {"Resize": "resize"}).get(node.op, "")
 
 
 def _outside(what: str, values: list[int], allowed: str) -> str:
@@ -113,7 +127,7 @@ def _by(values: list[int]) -> str:
 
 def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
     operator = xir_operator(node, graph)
-    limits = target.operators.get(operator)
+    limits = target.operators.get("conv2d" if operator == GATHER else operator)
     if limits is None:
         return f"no operator {operator or node.op}"
     word = activation_word(node.activation)
@@ -201,19 +215,16 @@ def _meaning_problem(operator: str, node: Node, graph: Graph) -> str:
             return "average pooling whose border windows divide by fewer taps"
     if operator in ("add", "mul") and any(t in graph.constants or graph.tensors[t].shape != y for t in node.inputs):
         return "element-wise with broadcasting or a constant"
-    if operator == "resize":
-        known = (
-            node.attrs.get("mode", "nearest") == "nearest"
-            and (
-                node.attrs.get("coordinate_transformation_mode", "half_pixel"),
-                node.attrs.get("nearest_mode", "round_prefer_floor"),
-            )
-            in _RESIZE_AS_XIR
-        )
-        if not known or y[2] % x[2] or y[3] % x[3]:
-            return "a resize other than nearest by whole factors"
-    if operator == "strided_slice":
-        indices = [int(i) for i in node.attrs["indices"]]
-        if indices[0] < 0 or indices != list(range(indices[0], indices[0] + len(indices))):
-            return "a selection of channels that is no range"
+    if operator == "resize" and not _resize_known(node, x, y):
+        return "a resize other than nearest by whole factors or linear by 2 or 4"
     return ""
+
+
+def _resize_known(node: Node, x: tuple[int, ...], y: tuple[int, ...]) -> bool:
+    coordinates = node.attrs.get("coordinate_transformation_mode", "half_pixel")
+    if y[2] % x[2] or y[3] % x[3]:
+        return False
+    if node.attrs.get("mode", "nearest") == "nearest":
+        return (coordinates, node.attrs.get("nearest_mode", "round_prefer_floor")) in _RESIZE_AS_XIR
+    scales = {y[2] // x[2], y[3] // x[3]}
+    return node.attrs["mode"] == "linear" and len(scales) == 1 and scales <= set(_BILINEAR.get(coordinates, ()))

@@ -31,6 +31,18 @@ def transposed(op: XOp, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.einsum("yxhwi,ohwi->yxo", windows(stuffed, plain, 0), weights)[None]
 
 
+def bilinear(x: np.ndarray, scale: int, centers: bool) -> np.ndarray:
+    """Both axes by one factor; positions beyond the border take the border."""
+    for axis in (1, 2):
+        size = x.shape[axis]
+        at = (np.arange(size * scale) + 0.5) / scale - 0.5 if centers else np.arange(size * scale) / scale
+        at = np.clip(at, 0, size - 1)
+        low = np.floor(at).astype(int)
+        share = (at - low).reshape([-1 if a == axis else 1 for a in range(4)])
+        x = x.take(low, axis) * (1 - share) + x.take(np.minimum(low + 1, size - 1), axis) * share
+    return x
+
+
 def execute(model: XModel, image: np.ndarray) -> dict[str, np.ndarray]:
     """Values by op name for an image in N, C, H, W."""
     return execute_ops(model.ops, {"x": image.transpose(0, 2, 3, 1).astype(np.float64)})
@@ -53,7 +65,8 @@ def execute_ops(ops: Sequence[XOp], given: Mapping[str, np.ndarray]) -> dict[str
             scale = 2.0 ** op.get("fix_point")
             result = np.clip(np.floor(x * scale + 0.5), -128, 127) / scale
         elif op.type == "conv2d":
-            result = np.einsum("yxhwi,ohwi->yxo", windows(x, op, 0), args["weights"][0])[None] + args["bias"][0]
+            result = np.einsum("yxhwi,ohwi->yxo", windows(x, op, 0), args["weights"][0])[None]
+            result = result + args["bias"][0] if "bias" in args else result
         elif op.type == "depthwise-conv2d":
             product = np.einsum("yxhwc,qhwc->yxcq", windows(x, op, 0), args["weights"][0])
             result = product.reshape(1, *product.shape[:2], -1) + args["bias"][0]
@@ -74,6 +87,8 @@ def execute_ops(ops: Sequence[XOp], given: Mapping[str, np.ndarray]) -> dict[str
             result = args["input"][0] * args["input"][1]
         elif op.type == "concat":
             result = np.concatenate(args["input"], op.get("axis"))
+        elif op.type == "resize" and op.get("mode") == "BILINEAR":
+            result = bilinear(x, int(op.get("scale")[0]), op.get("half_pixel_centers"))
         elif op.type == "resize":
             w, h = (int(s) for s in op.get("scale"))
             result = x.repeat(h, 1).repeat(w, 2)

@@ -37,6 +37,7 @@ def network(groups: int = 1) -> onnx.ModelProto:
     random, make = np.random.default_rng(3), helper.make_node
     constants: dict[str, np.ndarray] = {"zero": np.float32(0), "six": np.float32(6)}
     constants["scales"] = np.array([1, 1, 2, 2], np.float32)
+    constants["half"], constants["odd_even"] = np.array([4, 4]), np.array([1, 3, 5, 7, 0, 2, 4, 6])
 
     def conv(x: str, y: str, shape: tuple[int, ...], op: str = "Conv", **attrs: Any) -> onnx.NodeProto:
         outputs = shape[1] if op == "ConvTranspose" else shape[0]
@@ -51,14 +52,21 @@ def network(groups: int = 1) -> onnx.ModelProto:
         conv("x", "c1", (8, 3, 3, 2), strides=[2, 1], pads=[1, 0, 1, 1]),
         make("LeakyRelu", ["c1"], ["l1"], "l1", alpha=0.1),
         conv("l1", "d1", (8, 1, 3, 3), group=8, pads=[1, 1, 1, 1]),
-        make("Relu", ["d1"], ["r1"], "r1"),
+        make("Relu", ["d1"], ["r0"], "r0"),
+        conv("r0", "d2", (8, 1, 3, 3), group=8, pads=[1, 1, 1, 1]),
+        make("LeakyRelu", ["d2"], ["l2"], "l2", alpha=0.1),  # the engine of depthwise convolutions has none
+        make("Split", ["l2", "half"], ["s0", "s1"], "split", axis=1),
+        make("Concat", ["s1", "s0"], ["swapped"], "swapped", axis=1),
+        make("Gather", ["swapped", "odd_even"], ["r1"], "shuffled", axis=1),
         make("MaxPool", ["r1"], ["m1"], "m1", kernel_shape=[2, 2], strides=[2, 2]),
         conv("m1", "g1", (8, 8 // groups, 3, 3), group=groups, pads=[2, 2, 2, 2], dilations=[2, 2]),
         make("Clip", ["g1", "zero", "six"], ["k1"], "k1"),
         make("AveragePool", ["k1"], ["a1"], "a1", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
         conv("a1", "up", (8, 8, 3, 3), "ConvTranspose", strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
         make("Resize", ["k1", "", "scales"], ["n1"], "n1", **upsampling),
-        make("Add", ["up", "n1"], ["sum"], "sum"),
+        make("Resize", ["k1", "", "scales"], ["n2"], "n2", mode="linear"),
+        make("Add", ["up", "n1"], ["first"], "first"),
+        make("Add", ["first", "n2"], ["sum"], "sum"),
         make("Mul", ["sum", "n1"], ["product"], "product"),
         make("Concat", ["sum", "product"], ["cat"], "cat", axis=1),
         conv("cat", "h", (5, 16, 1, 1)),
@@ -73,6 +81,7 @@ def network(groups: int = 1) -> onnx.ModelProto:
 
 def quantised(model: onnx.ModelProto) -> tuple[QGraph, np.ndarray]:
     graph, _ = adapt.adapted(fuse(fold(import_onnx(model).graph)), False)
+    graph = adapt.separated(graph, TARGET)
     graph = partition(graph, limit=TARGET.reason)
     random = np.random.default_rng(0)
     images = [{"x": random.normal(0, 1, (1, 3, 16, 12)).astype(np.float32)} for _ in range(2)]
@@ -84,6 +93,8 @@ def test_fix_form_gives_our_integers() -> None:
     qgraph, image = quantised(network())
     nodes = qgraph.graph.nodes
     assert [n.name for n in nodes if n.device == "CPU"] == ["y"]
+    ways = [limits.xir_operator(n, qgraph.graph) for n in nodes]
+    assert {"leaky-relu", limits.GATHER, "mul", "resize"} <= set(ways)  # an activation alone, a shuffle
     found, expected = execute(build_fix_form(qgraph), image), IntegerExecutor(qgraph).run({"x": image})
     for node in nodes[:-1]:
         name = node.outputs[0]
@@ -153,7 +164,14 @@ MAP = (1, 16, 40, 40)
         ("Mul", MAP, LINEAR, {}, ""),
         ("Mul", MAP, Activation("LeakyRelu"), {}, "mul with LeakyRelu, allowed none, Relu"),
         ("Sub", MAP, LINEAR, {}, "no operator Sub"),
-        ("ChannelGather", MAP, LINEAR, {"indices": [0, 2, 4]}, "no range"),
+        ("ChannelGather", MAP, LINEAR, {"indices": [0, 2, -1]}, ""),
+        ("ChannelGather", (1, 5000, 4, 4), LINEAR, {"indices": [1, 0]}, "5000 input channels, allowed 4096"),
+        ("Affine", MAP, Activation("LeakyRelu"), {"scale": [1.0] * 16, "bias": [0.0] * 16}, ""),
+        ("Affine", MAP, Activation("LeakyRelu"), {"scale": [2.0] * 16, "bias": [0.0] * 16}, "no operator Affine"),
+        ("Resize", (1, 16, 20, 20), LINEAR, {"mode": "linear"}, ""),
+        ("Resize", (1, 16, 20, 10), LINEAR, {"mode": "linear"}, "a resize other"),
+        ("Resize", (1, 16, 5, 5), LINEAR, {"mode": "linear"}, "a resize other"),
+        ("Resize", (1, 16, 20, 20), LINEAR, {"mode": "cubic"}, "a resize other"),
     ],
 )
 def test_limits(op: str, x: tuple[int, ...], activation: Activation, attrs: dict[str, Any], words: str) -> None:
@@ -232,9 +250,9 @@ def test_fingerprints_are_those_of_compiled_files() -> None:
 def test_leaky_relu_becomes_26_256ths_and_its_loss_is_measured() -> None:
     graph = fuse(fold(import_onnx(network()).graph))
     after, changed = adapt.adapted(graph, False)
-    assert len(changed) == 1
-    assert [n.activation.alpha for n in after.nodes if n.activation.kind == "LeakyRelu"] == [26 / 256]
-    assert [n.activation.alpha for n in graph.nodes if n.activation.kind == "LeakyRelu"] == [pytest.approx(0.1)]
+    assert len(changed) == 2
+    assert [n.activation.alpha for n in after.nodes if n.activation.kind == "LeakyRelu"] == [26 / 256] * 2
+    assert [n.activation.alpha for n in graph.nodes if n.activation.kind == "LeakyRelu"] == [pytest.approx(0.1)] * 2
     image = np.random.default_rng(0).normal(0, 1, (1, 3, 16, 12)).astype(np.float32)
     first, second = (GraphExecutor(g, ["y"]).run({"x": image})["y"].astype(np.float64) for g in (graph, after))
     expected = np.linalg.norm(first - second) / np.linalg.norm(first)
