@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import npuforge.board_runtime._native as _native
 import numpy as np
 
-from npuforge.compile.ir.errors import InputError
+from npuforge.compile.ir.errors import HeadError, InputError, UsageError
 from npuforge.compile.ir.image import Geometry
 from npuforge.compile.ir.preprocess import Preprocess
 
@@ -28,6 +29,8 @@ class Settings:
     max_detections: int = 100
     clip: bool = True
 
+
+CLASS_NUMBERS = ("detections", "yolodecode")  # kinds whose outputs hold the class's number
 
 # COCO's way of scoring: everything that could matter to the precision-recall curve, boxes as the network gives them.
 COCO_SETTINGS = Settings(score_threshold=0.01, clip=False)
@@ -63,19 +66,58 @@ class Head:
 
     def candidates(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Everything above the score threshold before NMS, in network input pixels."""
-        return self._decoder.decode(_named(outputs), self._score_threshold)
+        with _fitting():
+            return self._decoder.decode(_named(outputs), self._score_threshold)
 
     def detect(self, outputs: Mapping[str, np.ndarray], geometry: Geometry | None = None) -> np.ndarray:
-        """Decode, the best candidates, class-aware NMS, best first; in image pixels with `geometry`, else in network input pixels."""
-        return self._decoder.detect(
-            _named(outputs),
-            self._score_threshold,
-            self._nms_threshold,
-            self.settings.max_candidates,
-            self.settings.max_detections,
-            None if geometry is None else geometry.as_tuple(),
-            self.settings.clip,
+        """Decode, the best candidates, class-aware NMS, best first; in image pixels with `geometry`, else in network input pixels.
+
+        HeadError where the outputs are not those that the head decodes.
+        """
+        with _fitting():
+            return self._decoder.detect(
+                _named(outputs),
+                self._score_threshold,
+                self._nms_threshold,
+                self.settings.max_candidates,
+                self.settings.max_detections,
+                None if geometry is None else geometry.as_tuple(),
+                self.settings.clip,
+            )
+
+    def class_count(self, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+        """How many classes outputs of these shapes have; None for kinds whose outputs hold class numbers. HeadError where they do not fit.
+
+        Decodes values that grow along every axis: the last class has the largest score everywhere, whatever the layout.
+        """
+        kind, options = self.record.head.kind, dict(self.record.head.options)
+        if kind in CLASS_NUMBERS:
+            return None
+        if "multi_label" in _native.heads.option_names(kind):
+            options["multi_label"] = False
+        decoder = _native.heads.Decoder(kind, json.dumps(options), int(self.record.width), int(self.record.height))
+        with _fitting():
+            rows = decoder.decode(_named({name: _growing(shape) for name, shape in shapes.items()}), -1.0)
+        return int(rows[:, 5].max()) + 1 if len(rows) else None
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """The decoder's refusal of its outputs, typed."""
+    try:
+        yield
+    except UsageError as error:
+        raise HeadError(str(error)) from None
+
+
+def _growing(shape: tuple[int, ...]) -> np.ndarray:
+    """Float32 of `shape`, within each axis from nearly 0 upwards, at most the number of axes."""
+    value = np.zeros(shape, np.float32)
+    for axis, extent in enumerate(shape):
+        value += (np.arange(1, extent + 1, dtype=np.float32) / max(extent, 1)).reshape(
+            -1, *[1] * (len(shape) - axis - 1)
         )
+    return value
 
 
 def _named(outputs: Mapping[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:

@@ -24,11 +24,13 @@ class Progress(Protocol):
     def __call__(self, what: str, done: int, total: int, unit: str = "") -> None: ...
 
 
-CheckHead = Callable[[Graph, Preprocess], None]  # raises InputError where the record's head does not fit the outputs
+# Notices about the record's head; raises InputError where it does not fit the outputs.
+CheckHead = Callable[[Graph, Preprocess], list[str]]
 
 
-def no_check(graph: Graph, record: Preprocess) -> None:
+def no_check(graph: Graph, record: Preprocess) -> list[str]:
     """Accepts every head."""
+    return []
 
 
 def no_progress(what: str, done: int, total: int, unit: str = "") -> None:

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from npuforge.compile import pipeline
+from npuforge.compile.ir.errors import NpuforgeError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.steps.partition import Row, explain
+from npuforge.compile.steps.preprocessing import complete
 from npuforge.compile.steps.remedies import remedy
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_target, print_json
+from npuforge.scripts.common import check_target, print_json, show_notice
 from npuforge.scripts.placement_page import totals as device_totals
 from npuforge.scripts.placement_page import write_placement
 
@@ -81,6 +83,15 @@ def placement(graph: Graph, rows: list[Row]) -> dict[str, Any]:
     return {"devices": device_totals(rows), "nodes": [r.to_json() | {"remedy": advice[r.node]} for r in rows]}
 
 
+def compile_refuses(graph: Graph, shaped: bool) -> str:
+    """What `npuforge compile` says against the network itself, whatever the record and the images; empty if nothing."""
+    try:
+        complete(graph, None, shaped)
+    except NpuforgeError as error:
+        return str(error)
+    return ""
+
+
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
@@ -100,12 +111,15 @@ def register(app: typer.Typer) -> None:
         if picture is not None:
             check_target(picture, "--graph")
         graph = pipeline.inspect(m.Choices(model, arch=arch, shape=shape, dump_steps=dump_steps).check(Path()))
+        refused = compile_refuses(graph, shape is not None)
+        if refused:
+            show_notice(f"npuforge compile refuses this network: {refused}")
         rows = explain(graph)
         totals = summary(graph, rows)
         if picture is not None:
             write_placement(graph, picture)
         if json:
-            print_json(totals | placement(graph, rows))
+            print_json(totals | placement(graph, rows) | ({"compile_refuses": refused} if refused else {}))
             return
         lines = summary_lines(totals) + reason_lines(rows, verbose)
         if verbose:

@@ -65,14 +65,14 @@ class Dataset:
             highest = max((int(i.labels.max()) for i in self.images if i.labels.size), default=-1)
             if highest >= len(names):
                 raise InputError(
-                    f"the truth uses class {highest}, but the model has {len(names)} classes (0..{len(names) - 1})"
+                    f"the truth uses class {highest}, but class_names of the preprocessing has {len(names)} (0..{len(names) - 1}); give a name for each class of the network"
                 )
             return replace(self, class_names=names)
         used = sorted({int(label) for i in self.images for label in i.labels})
         missing = [self.class_names[k] for k in used if self.class_names[k] not in names]
         if missing:
             raise InputError(
-                f"the truth has classes that the model does not know: {', '.join(missing[:5])}; class_names of the preprocessing are "
+                f"the truth has classes that class_names of the preprocessing lacks: {', '.join(missing[:5])}; it has "
                 f"{', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
             )
         table = np.array([names.index(n) if n in names else -1 for n in self.class_names], dtype=np.int64)

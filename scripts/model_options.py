@@ -152,11 +152,40 @@ def _check_bf16(arch: arches.Arch, mode: str) -> None:
         raise UsageError(f"--precision bf16: arch {arch.name} has no feature bf16; choose --arch {' or '.join(able)}")
 
 
-def check_head(graph: Graph, record: Preprocess) -> None:
-    """InputError where the record's detection head does not fit the network's outputs: decodes outputs of the right shapes once."""
+def check_head(graph: Graph, record: Preprocess) -> list[str]:
+    """InputError where the record's detection head does not fit the network's outputs: decodes outputs of the right shapes once.
+
+    Of outputs whose extents only a run knows, the names that the record gives. A notice where `class_names` are not as many as the classes.
+    """
+    head = record.head
+    if head.kind == "none":
+        return []
+    _check_output_names(graph, record)
     shapes = {name: graph.tensors[name].shape for name in graph.outputs}
-    if record.head.kind != "none" and all(d >= 0 for shape in shapes.values() for d in shape):
-        try:
-            Head(record).detect({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
-        except UsageError as error:  # the runtime's: arguments that do not fit
-            raise InputError(str(error)) from error
+    if any(d < 0 for shape in shapes.values() for d in shape):
+        return []
+    try:
+        decoder = Head(record)
+        decoder.detect({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+        classes = decoder.class_count(shapes)
+    except UsageError as error:  # the runtime's: arguments that do not fit
+        raise InputError(str(error)) from error
+    named = len(record.class_names)
+    if not named or classes is None or named == classes:
+        return []
+    return [
+        f"class_names of the preprocessing has {named} name{'' if named == 1 else 's'}, the network's {head.kind} head {classes} "
+        f"class{'' if classes == 1 else 'es'}; give {classes}, in the order of the network's training, or labels are wrong"
+    ]
+
+
+def _check_output_names(graph: Graph, record: Preprocess) -> None:
+    """InputError where `head.options.outputs` names a tensor that is no output."""
+    roles = record.head.options.get("outputs", {})
+    for role, names in roles.items() if isinstance(roles, dict) else ():
+        for name in names if isinstance(names, list) else [names]:
+            if name not in graph.outputs:
+                raise InputError(
+                    f"{record.head.kind} head: the network has no output `{name}` (head.options.outputs.{role}); "
+                    f"its outputs are {', '.join(f'`{o}`' for o in graph.outputs)}"
+                )

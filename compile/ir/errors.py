@@ -17,6 +17,12 @@ class UsageError(NpuforgeError):
     exit_code = 2
 
 
+class HeadError(UsageError):
+    """The outputs that a head was given are not those it decodes. In a build it is the record's fault, not the command line's: exit code 1."""
+
+    exit_code = 1
+
+
 class InputError(NpuforgeError):
     """A file that the user wrote (preprocessing record, truth) is missing, wrong, or does not fit the network."""
 

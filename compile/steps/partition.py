@@ -63,7 +63,7 @@ SMALL_SHARE = 0.01
 COMMON: tuple[Constraint, ...] = (has_integer_semantics, concatenates_channels, is_canonical)
 SEMANTICS = {"int8": has_integer_semantics, "bf16": has_bf16_semantics}
 
-HEAD_REASON = "no convolution follows: decode of the head, kept in float so that scores and boxes keep their resolution"
+HEAD_REASON = "no convolution follows: what comes behind the last one runs in float on the CPU, so that scores and boxes keep their resolution"
 FLOAT_REASON = "the quantised model leaves this output in float and gives no scale for it: calibration images (--calib) bring it to the NPU"
 
 # What makes a node canonical (contract of import and fuse): attributes that must be there.

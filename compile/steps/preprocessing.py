@@ -41,6 +41,8 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         notices.append(
             f"no --preprocess given: assuming {width}x{height}, RGB, pixel/255, stretched; results are wrong if the model was trained otherwise"
         )
+    elif record.layout == "NHWC" and layout == "NCHW":
+        notices.append(f"the preprocessing says layout: NHWC, input {name} takes NCHW {list(shape)}: NCHW is used")
     others = [t for t in graph.inputs if t != name]
     if others:
         notices.append(
@@ -108,5 +110,5 @@ def run(graph: Graph, ctx: Context) -> Graph:
     """The step."""
     ctx.preprocess, notices = complete(graph, ctx.options.preprocess, bool(ctx.options.shapes))
     ctx.note(notices)
-    ctx.options.check_head(graph, ctx.preprocess)
+    ctx.note(ctx.options.check_head(graph, ctx.preprocess))
     return graph

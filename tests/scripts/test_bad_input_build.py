@@ -198,7 +198,7 @@ def test_coco_truth(command: CommandLine, change: Change, words: tuple[str, ...]
 
 def test_truth_in_other_classes(command: CommandLine) -> None:
     Path("bad.json").write_text(coco(lambda d: d["categories"][1].update(name="spring")))
-    words = ("classes that the model does not know: spring", "are nut, bolt")
+    words = ("classes that class_names of the preprocessing lacks: spring", "it has nut, bolt")
     command.refused(1, words, "evaluate", "build", "--images", "images", "--truth", "bad.json")
 
 
