@@ -11,7 +11,7 @@ import typer
 from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import Head, Settings
 from npuforge.compile.ir.errors import InputError
-from npuforge.compile.ir.samples import list_samples
+from npuforge.compile.ir.samples import SUFFIX, list_samples
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels import arch as arches
 from npuforge.scripts import model_options as m
@@ -42,6 +42,11 @@ def detection_rows(detections: np.ndarray, class_names: list[str], oriented: boo
         }
         for row in detections
     ]
+
+
+def drawn_name(path: Path) -> Path:
+    """The drawing of a sample: named as the image; of a `.npz`, a PNG."""
+    return path.with_suffix(".png") if path.suffix.lower() == SUFFIX else path
 
 
 def register(app: typer.Typer) -> None:
@@ -84,7 +89,7 @@ def register(app: typer.Typer) -> None:
             check_apart([profile], read, "--profile")
         if draw is not None:
             check_apart([draw / path.name for path in files], read, "--draw")
-            check_formats(files)
+            check_formats([drawn_name(path) for path in files])
         column = DeviceColumn(opened, device, threads, expected_arch)
         record = opened.preprocess
         head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
@@ -109,7 +114,7 @@ def register(app: typer.Typer) -> None:
                     found = head.detect(outputs, prepared.geometry)
                     results[path.name] = detection_rows(found, record.class_names, head.oriented)
                     if draw is not None:
-                        pictures[path.name] = draw_detections(
+                        pictures[drawn_name(path).name] = draw_detections(
                             prepared.picture, found, record.class_names, oriented=head.oriented
                         )
                 show("run", number, len(files))

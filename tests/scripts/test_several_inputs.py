@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from command_line import Result
+from command_line import CommandLine, Result
 from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.ir.errors import InputError, UnsupportedError
@@ -191,3 +192,16 @@ def test_which_input_takes_the_image() -> None:
         UnsupportedError, match=r"a float32 \[1, 4\], b int64 \[1, 3, 8, 8\], expected one that takes an image"
     ):
         complete(none, None)
+
+
+def test_a_sample_without_an_image_is_drawn(command: CommandLine) -> None:
+    """One input, given as the tensor that ONNX Runtime takes: the same detections as from the image, drawn on what the tensor shows."""
+    record = Preprocess(16, 16)
+    name = onnx.load("net.onnx").graph.input[0].name
+    np.savez("t.npz", **{name: prepare("images/a.png", record)[1]})
+    from_tensor = command("run", "build", "t.npz", "--draw", "out", "--json", "--score", "0")
+    assert from_tensor.code == 0, from_tensor.err
+    assert [p.name for p in Path("out").iterdir()] == ["t.png"]
+    from_image = command("run", "build", "images/a.png", "--json", "--score", "0")
+    rows = json.loads(from_tensor.out)["t.npz"], json.loads(from_image.out)["a.png"]
+    assert len(rows[0]) == len(rows[1]) and [r["score"] for r in rows[0]] == [r["score"] for r in rows[1]]
