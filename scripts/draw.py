@@ -12,6 +12,7 @@ import numpy as np
 from npuforge.compile.ir.errors import WriteError
 
 Colour = tuple[int, int, int]  # BGR
+Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
 
 
 def class_colour(label: int) -> Colour:
@@ -49,8 +50,13 @@ def draw_detections(
         around = np.round(corners.reshape(4, 2)).astype(np.int32)
         cv2.polylines(canvas, [around], True, (0, 0, 0), line + 2)
         cv2.polylines(canvas, [around], True, (255, 255, 255), max(1, line // 2))
-    for row in sorted(detections, key=lambda r: float(r[4])):
-        _draw_one(canvas, row, class_names, line, scale, scores, oriented)
+    best_first = sorted(detections, key=lambda r: -float(r[4]))
+    for row in reversed(best_first):
+        _draw_box(canvas, row, line, scale, oriented)
+    taken: list[Rectangle] = []
+    labels = [_place_label(canvas, row, class_names, scale, scores, oriented, taken) for row in best_first]
+    for row, label in zip(reversed(best_first), reversed(labels), strict=True):
+        _draw_label(canvas, label, class_colour(int(row[5])), scale)
     return canvas
 
 
@@ -79,37 +85,66 @@ def save_image(path: str | Path, image: np.ndarray) -> None:
         raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _draw_one(
-    canvas: np.ndarray,
-    row: np.ndarray,
-    class_names: Sequence[str],
-    line: int,
-    scale: float,
-    scores: bool,
-    oriented: bool,
-) -> None:
-    label = int(row[5])
-    colour = class_colour(label)
+def _draw_box(canvas: np.ndarray, row: np.ndarray, line: int, scale: float, oriented: bool) -> None:
+    """The box and its keypoints."""
+    colour = class_colour(int(row[5]))
     x1, y1, x2, y2 = (round(float(v)) for v in row[:4])
     if oriented:
-        corners = np.round(row[6:14].reshape(4, 2)).astype(np.int32)
-        cv2.polylines(canvas, [corners], True, colour, line, cv2.LINE_AA)
-        x1, y1 = (int(v) for v in corners[np.argmin(corners[:, 1])])
+        cv2.polylines(canvas, [_corners(row)], True, colour, line, cv2.LINE_AA)
     else:
         cv2.rectangle(canvas, (x1, y1), (x2, y2), colour, line)
-    text = class_name(label, class_names) + (f" {row[4]:.2f}" if scores else "")
-    size = max(0.35, 0.45 * scale)
-    weight = max(1, round(scale))
-    (width, height), base = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, weight)
-    top = y1 - height - base if y1 - height - base >= 0 else y1
-    left = max(0, min(x1, canvas.shape[1] - width))
-    cv2.rectangle(canvas, (left, top), (left + width, top + height + base), colour, cv2.FILLED)
-    bright = 0.114 * colour[0] + 0.587 * colour[1] + 0.299 * colour[2] > 140
-    ink = (0, 0, 0) if bright else (255, 255, 255)
-    cv2.putText(
-        canvas, text, (left, top + height + base // 2), cv2.FONT_HERSHEY_SIMPLEX, size, ink, weight, cv2.LINE_AA
-    )
     for x, y in row[14 if oriented else 6 :].reshape(-1, 2):
         centre = (round(float(x)), round(float(y)))
         cv2.circle(canvas, centre, max(2, round(3 * scale)), (255, 255, 255), cv2.FILLED, cv2.LINE_AA)
         cv2.circle(canvas, centre, max(1, round(2 * scale)), colour, cv2.FILLED, cv2.LINE_AA)
+
+
+def _corners(row: np.ndarray) -> np.ndarray:
+    return np.round(row[6:14].reshape(4, 2)).astype(np.int32)
+
+
+def _font(scale: float) -> tuple[float, int]:
+    """Size and weight of the labels' letters."""
+    return max(0.35, 0.45 * scale), max(1, round(scale))
+
+
+def _place_label(
+    canvas: np.ndarray,
+    row: np.ndarray,
+    class_names: Sequence[str],
+    scale: float,
+    scores: bool,
+    oriented: bool,
+    taken: list[Rectangle],
+) -> tuple[str, Rectangle, int]:
+    """Text, place and the letters' base line of a label: on top of its box, else the nearest of the places below and beside it that covers none
+    of `taken` (which it joins). Where everything is taken, on top."""
+    x1, y1 = round(float(row[0])), round(float(row[1]))
+    if oriented:
+        corners = _corners(row)
+        x1, y1 = (int(v) for v in corners[np.argmin(corners[:, 1])])
+    text = class_name(int(row[5]), class_names) + (f" {row[4]:.2f}" if scores else "")
+    (width, height), base = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, *_font(scale))
+    high = height + base
+    top = y1 - high if y1 - high >= 0 else y1
+    lefts = [max(0, min(x1 + k * width, canvas.shape[1] - width)) for k in (0, 1, -1)]
+    tops = [top, *range(max(y1 + 1, 0), canvas.shape[0] - high, high + 1)]
+    places = [(left, y, left + width, y + high) for left in lefts for y in tops]
+    places.sort(key=lambda p: abs(p[0] - lefts[0]) + abs(p[1] - top))
+    place = next((p for p in places if not any(_meet(p, other) for other in taken)), places[0])
+    taken.append(place)
+    return text, place, place[1] + height + base // 2
+
+
+def _meet(a: Rectangle, b: Rectangle) -> bool:
+    """Whether rectangles (their borders are painted) share a pixel."""
+    return a[0] <= b[2] and b[0] <= a[2] and a[1] <= b[3] and b[1] <= a[3]
+
+
+def _draw_label(canvas: np.ndarray, label: tuple[str, Rectangle, int], colour: Colour, scale: float) -> None:
+    text, (left, top, right, bottom), letters = label
+    cv2.rectangle(canvas, (left, top), (right, bottom), colour, cv2.FILLED)
+    bright = 0.114 * colour[0] + 0.587 * colour[1] + 0.299 * colour[2] > 140
+    size, weight = _font(scale)
+    ink = (0, 0, 0) if bright else (255, 255, 255)
+    cv2.putText(canvas, text, (left, letters), cv2.FONT_HERSHEY_SIMPLEX, size, ink, weight, cv2.LINE_AA)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def duration(milliseconds: float) -> str:
+    """A time with its unit: microseconds where hundredths of a millisecond would say too little."""
+    return f"{milliseconds:.2f} ms" if milliseconds >= 0.1 else f"{1000 * milliseconds:.1f} µs"
+
+
 def performance_lines(performance: dict[str, Any], layers: bool) -> list[str]:
     """The lines. Cycles are simulated (hw_kernels/timing.py), never measured time."""
     lines = []
@@ -17,7 +22,7 @@ def performance_lines(performance: dict[str, Any], layers: bool) -> list[str]:
             )
     busy = performance["busy"]
     lines.append(
-        f"simulated cycles: {performance['cycles']} ({performance['milliseconds']:.2f} ms at the arch's clock), "
+        f"simulated cycles: {performance['cycles']} ({duration(performance['milliseconds'])} at the arch's clock), "
         f"MAC utilisation {performance['utilisation']:.1%}, DDR {performance['ddr_bytes'] / 1e6:.2f} MB"
     )
     lines.append("engines busy: " + ", ".join(f"{engine} {cycles}" for engine, cycles in busy.items()))

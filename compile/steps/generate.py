@@ -129,7 +129,7 @@ def run(tiled: TileResult, memory: MemoryPlan, preprocess: Preprocess) -> Compil
         "sections": {
             f"{p.layer.id}_{n}": p.layer.name for e in tiled.partitions for p in e.plans for n, _ in p.sections
         },
-        "performance": {k: v for k, v in figures.items() if k != "layers"},
+        "performance": {k: v for k, v in figures.items() if k not in ("layers", "partitions")},
     }
     return CompiledProgram(
         graph.name, arch, meta, sections, b"".join(words), _plans(tiled, memory), figures, tiled, memory, offsets

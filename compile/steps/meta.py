@@ -212,7 +212,10 @@ def _names(node: Node) -> dict[str, Any]:
 
 
 def performance(tiled: TileResult, schedules: list[Schedule]) -> dict[str, Any]:
-    """Simulated cycles per layer. `cycles`: by how much the layer moves the end of all that came before; `busy`: of its busiest engine."""
+    """Simulated cycles per layer. `cycles`: by how much the layer moves the end of all that came before; `busy`: of its busiest engine.
+
+    `partitions`: cycles of each NPU partition, its END instruction included, which belongs to no layer.
+    """
     arch, rows, now = tiled.lanes.arch, [], 0
     for emitted, timed in zip(tiled.partitions, schedules, strict=True):
         reached = 0
@@ -255,5 +258,6 @@ def performance(tiled: TileResult, schedules: list[Schedule]) -> dict[str, Any]:
         "utilisation": macs / (now * arch.macs_per_cycle) if now else 0.0,
         "ddr_bytes": sum(s.ddr_bytes for s in schedules),
         "busy": {e.name.lower(): sum(s.busy(e) for s in schedules) for e in Engine},
+        "partitions": [timed.cycles for timed in schedules],
         "layers": rows,
     }

@@ -57,7 +57,7 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
             calibration=f"{summary['calibrator']}, {images} image{'' if images == 1 else 's'}",
             class_names=list(preprocess["class_names"]),
             layers=[_layer(row, summary["notes"]) for row in rows],
-            partitions=_partitions(qgraph, rows),
+            partitions=_partitions(qgraph, rows, list(figures["partitions"]) if figures else []),
             performance=_performance(figures, manifest["arch"]) if figures else None,
             memory=_memory(summary, manifest["arch"]) if figures else [],
             notices=list(summary["notices"]),
@@ -115,16 +115,17 @@ def _layer(row: Mapping[str, Any], notes: Mapping[str, str]) -> Layer:
     )
 
 
-def _partitions(qgraph: QGraph, rows: list[dict[str, Any]]) -> list[Partition]:
+def _partitions(qgraph: QGraph, rows: list[dict[str, Any]], cycles: list[int]) -> list[Partition]:
+    """`cycles` of the NPU partitions in order; of another target none, and no figure."""
     nodes = {n.name: n for n in qgraph.graph.nodes}
-    result = []
+    result, left = [], iter(cycles)
     for part in qgraph.graph.partitions:
         own = [r for r in rows if r["name"] in part.nodes]
         record = Partition(part.device, len(part.nodes), list(part.inputs), list(part.outputs))
         if part.device == "CPU":
             record.nodes = [CpuNode(n, nodes[n].op, nodes[n].reason) for n in part.nodes]
         else:
-            record.cycles, record.macs = sum(r["cycles"] for r in own), sum(r["macs"] for r in own)
+            record.cycles, record.macs = next(left) if cycles else 0, sum(r["macs"] for r in own)
         result.append(record)
     return result
 

@@ -19,6 +19,7 @@ import yaml
 from npuforge.compile.ir.errors import WriteError
 from npuforge.compile.ir.files import whole_file
 from npuforge.scripts.draw import class_name, draw_detections
+from npuforge.scripts.performance import duration
 from npuforge.scripts.report import svg
 from npuforge.scripts.report.data import DEVICE, FLOAT, INTEGER, ImageComparison, Layer, ReportData
 from npuforge.scripts.report.match import Matching, match
@@ -73,8 +74,20 @@ def render_html(data: ReportData) -> str:
         undefined=jinja2.StrictUndefined,
     )
     filters: tuple[Callable[..., str], ...]
-    filters = (svg.kibibytes, svg.short_number, _db, _percent, _points, _thousands, _cosine, _tail, _yaml)
-    names = ("bytes", "short", "db", "percent", "points", "thousands", "cosine", "tail", "yaml")
+    filters = (
+        svg.kibibytes,
+        svg.short_number,
+        _db,
+        _percent,
+        _points,
+        _thousands,
+        _cosine,
+        _tail,
+        _yaml,
+        _signed,
+        duration,
+    )
+    names = ("bytes", "short", "db", "percent", "points", "thousands", "cosine", "tail", "yaml", "signed", "duration")
     environment.filters |= dict(zip(names, filters, strict=True))
     differing, compared = data.differing()
     pictures = [_picture(image, data) for image in data.images]
@@ -108,6 +121,13 @@ def _points(value: float | None, digits: int = 1) -> str:
 
 def _thousands(value: int) -> str:
     return f"{value:,}".replace(",", " ")
+
+
+def _signed(value: float, digits: int, sign: bool = True) -> str:
+    """A change. One that the digits do not show is no signed zero: `0.000` where there is none, else `<0.001`."""
+    if abs(value) < 0.5 * 10.0**-digits:
+        return f"<{10.0**-digits:.{digits}f}" if value else f"{0.0:.{digits}f}"
+    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
 
 
 def _cosine(value: float) -> str:

@@ -298,6 +298,8 @@ def test_compare_prints_the_detections_of_all_images_that_were_lost_and_added(co
     report = json.loads(Path("r.json").read_text())
     assert [report["detection_counts"][k] for k in ("found", "reference", "lost", "added")] == counts
     assert counts[0] + counts[2] == counts[1] > 0
+    total = json.loads(Path("build/summary.json").read_text())["performance"]["cycles"]
+    assert sum(part["cycles"] for part in report["partitions"]) == total  # what compile prints
     assert len(report["images"]) == 12 and counts[1] == 8 * sum(
         len(i["detections"]["float"]) for i in report["images"][:2]
     )

@@ -5,9 +5,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from npuforge.compile.ir.errors import WriteError
-from npuforge.scripts.draw import class_colour, class_name, draw_detections, save_image
+from npuforge.scripts.draw import _place_label, class_colour, class_name, draw_detections, save_image
 
 
 def grey() -> np.ndarray:
@@ -66,3 +68,39 @@ def test_oriented_boxes_are_drawn_along_their_corners() -> None:
         assert (drawn[y, x] != grey()[y, x]).any()
     assert (drawn[78:82, 18:22] == grey()[78:82, 18:22]).all()
     assert (drawn[65, 65] != grey()[65, 65]).any()  # on the edge between two corners
+
+
+def labels_of(rows: np.ndarray, names: list[str]) -> list[tuple[int, int, int, int]]:
+    taken: list[tuple[int, int, int, int]] = []
+    for row in sorted(rows, key=lambda r: -float(r[4])):
+        _place_label(grey(), row, names, 300 / 640, True, False, taken)
+    return taken
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 200), st.integers(0, 120), st.integers(5, 90), st.integers(5, 70), st.floats(0, 1)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_labels_cover_no_other_label_and_stay_in_the_image(boxes: list[tuple[int, int, int, int, float]]) -> None:
+    """Six boxes, so few that there is always a free place; the best box's label keeps its own."""
+    rows = np.array([[x, y, x + w, y + h, s, 0] for x, y, w, h, s in boxes], np.float64)
+    taken = labels_of(rows, ["nut"])
+    assert all(left >= 0 and right <= 300 and top >= 0 and bottom < 200 for left, top, right, bottom in taken)
+    for i, (left, top, right, bottom) in enumerate(taken):
+        assert all(right < o[0] or o[2] < left or bottom < o[1] or o[3] < top for o in taken[:i])
+    best = rows[np.argmax(rows[:, 4])]
+    assert taken[0][1] == (best[1] - (taken[0][3] - taken[0][1]) if taken[0][3] <= best[1] else best[1])
+
+
+def test_overlapping_boxes_keep_their_labels_readable() -> None:
+    rows = np.array([[50, 60, 150, 160, 0.9, 0], [52, 62, 148, 158, 0.8, 1], [54, 60, 150, 150, 0.7, 2]], np.float64)
+    taken = labels_of(rows, ["nut", "bolt", "screw"])
+    for i, (left, top, right, bottom) in enumerate(taken):
+        for other in taken[:i]:
+            assert right < other[0] or other[2] < left or bottom < other[1] or other[3] < top
+    drawn = draw_detections(grey(), rows, ["nut", "bolt", "screw"])
+    for (left, top, *_), label in zip(taken, range(3), strict=True):
+        assert tuple(int(v) for v in drawn[top, left]) == class_colour(label)

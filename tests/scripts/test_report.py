@@ -32,7 +32,7 @@ from npuforge.scripts.report.data import (
     ReportData,
 )
 from npuforge.scripts.report.match import iou_matrix, match
-from npuforge.scripts.report.render import render_html, to_json, write_report
+from npuforge.scripts.report.render import _signed, render_html, to_json, write_report
 
 EVIL = "<script>alert('x')</script>&\"/conv"
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -154,7 +154,7 @@ def test_page_with_everything() -> None:
         assert expected in text, expected
     assert "0 values differ" in text and "of 3 k int8 values of all NPU layers" in text
     assert "1.250 × the live-range lower bound (512 B)" in text
-    assert "6.67" not in text and "0.01 ms" in text  # 2000 cycles at 300 MHz
+    assert "6.67" not in text and "6.7 µs" in text  # 2000 cycles at 300 MHz
     assert "exact" in text  # an SQNR without error
     assert page.count("data:image/jpeg") == 3
 
@@ -333,3 +333,20 @@ def test_empty_charts() -> None:
         svg.memory_picture(MemoryPlan("p", 0, 0, [])),
     ):
         ET.fromstring(str(chart))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [(0.0, "0.000"), (-0.0, "0.000"), (1e-5, "<0.001"), (-4e-4, "<0.001"), (6e-4, "+0.001"), (-0.05, "-0.050")],
+)
+def test_no_signed_zeros(change: float, text: str) -> None:
+    assert _signed(change, 3) == text
+
+
+def test_small_times_are_microseconds() -> None:
+    data = full()
+    assert data.performance is not None
+    data.performance.cycles = 600  # at 300 MHz
+    assert "2.0 µs" in check(render_html(data)).text
+    data.performance.cycles = 30_000
+    assert "0.10 ms" in check(render_html(data)).text
