@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Option(
                 "--target",
-                help="npuforge; a vendor's DPU: dpu:DPUCZDX8G, dpu:DPUCZDX8G_ISA1_B1024; CANN: ascend:Ascend310P3",
+                help="npuforge; a vendor's DPU: dpu:DPUCZDX8G, dpu:DPUCZDX8G_ISA1_B1024, dpu:FILE (a board's arch.json); CANN: ascend:Ascend310P3",
             ),
         ] = NPUFORGE,
         silu: Annotated[

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import InputError, UsageError
 from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.hw_kernels.ops.average_pool.op import window_counts
 from npuforge.hw_kernels.windows import Window
@@ -29,6 +29,7 @@ _BILINEAR = {
     "pytorch_half_pixel": (2, 4),
     "asymmetric": (2, 4, 8),
 }  # scales that the vendor's compiler transforms
+_CONFIGURABLE = ("DPUCZDX8G_ISA1", "DPUCVDX8G_ISA3")  # families whose users build hardware with options of their own
 _SIDES = ("top", "left", "bottom", "right")  # as ONNX orders pads
 
 
@@ -36,7 +37,7 @@ _SIDES = ("top", "left", "bottom", "right")  # as ONNX orders pads
 class DpuTarget:
     """`name`: as the vendor's compiler takes it (`DPUCZDX8G_ISA1_B4096`). `operators`: limits by XIR's operator name.
 
-    `fingerprint`: of the vendor's own configuration of that name; hardware built with other options has another one.
+    `fingerprint`: of the vendor's own configuration of that name, or the one that a board's `arch.json` gives. `arch`: what the vendor's compiler is told.
     """
 
     name: str
@@ -45,6 +46,7 @@ class DpuTarget:
     output_channel_parallel: int
     weights: dict[str, tuple[int, int, int]]  # engine (conv, depthwise) -> banks, width, depth of its weight memory
     operators: dict[str, dict[str, Any]]
+    arch: dict[str, str]
 
     def reason(self, node: Node, graph: Graph) -> str:
         """Why this DPU does not take the node, empty if it does."""
@@ -63,14 +65,62 @@ def names() -> list[str]:
 
 
 def load(text: str) -> DpuTarget:
-    """The target of `dpu:DPUCZDX8G` (the family's default) or `dpu:DPUCZDX8G_ISA1_B1024`. UsageError for any other."""
+    """The target of `dpu:DPUCZDX8G` (the family's default), `dpu:DPUCZDX8G_ISA1_B1024` or `dpu:FILE`, a board's `arch.json`. UsageError for any other."""
     wanted = text.removeprefix(PREFIX)
+    if wanted.endswith(".json"):
+        return of_arch_file(Path(wanted))
     wanted = _families()[wanted]["default"] if wanted in _families() else wanted
     for family in _families().values():
         if wanted in family["targets"]:
             return _target(wanted, family)
     known = ", ".join(PREFIX + n for n in (*_families(), *names()))
-    raise UsageError(f"--target {text}: no such target; expected npuforge, ascend:SOC or one of {known}")
+    raise UsageError(
+        f"--target {text}: no such target; expected npuforge, ascend:SOC or one of {known}, or a board's arch.json"
+    )
+
+
+def of_arch_file(path: Path) -> DpuTarget:
+    """The target of an `arch.json`: by its name, or by the fingerprint of hardware that was built with options of its own.
+
+    A fingerprint's lowest four bits are the size, bits 28 and 29 say whether convolutions and depthwise convolutions have LeakyReLU (the vendor's
+    target_factory, DPUCZDX8G ISA1 and DPUCVDX8G ISA3). InputError where the file is wrong or its DPU is not among the families here.
+    """
+    try:
+        arch = json.loads(path.read_text(encoding="utf-8"))
+        name, text = arch.get("target"), arch.get("fingerprint")
+        fingerprint = int(str(text), 16) if text is not None else None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a board's arch.json") from None
+    except (ValueError, AttributeError) as error:
+        raise InputError(f'{path}: expected {{"target": NAME}} or {{"fingerprint": "0x…"}} ({error})') from None
+    if fingerprint is None:
+        if not isinstance(name, str) or name not in names():
+            raise InputError(f"{path}: target {name!r} is not known; expected one of {', '.join(names())}")
+        return load(name)
+    for family in _families().values():
+        for known, own in family["targets"].items():
+            if int(own["fingerprint"], 16) == fingerprint:
+                return _target(known, family)
+    for size in (t for t in map(load, names()) if t.name.startswith(_CONFIGURABLE)):
+        if size.fingerprint >> 48 == fingerprint >> 48 and size.fingerprint & 0xF == fingerprint & 0xF:
+            return _with_options(size, fingerprint)
+    raise InputError(
+        f"{path}: no DPU here has a fingerprint like 0x{fingerprint:016x}; expected one of {', '.join(names())}"
+    )
+
+
+def _with_options(size: DpuTarget, fingerprint: int) -> DpuTarget:
+    operators = {name: dict(limits) for name, limits in size.operators.items()}
+    for bit, changed in ((28, ("conv2d", "transposed-conv2d")), (29, ("depthwise-conv2d",))):
+        for name in changed:
+            has = operators[name]["activations"]
+            if fingerprint >> bit & 1:
+                operators[name]["activations"] = has if "LeakyRelu" in has else [*has, "LeakyRelu"]
+            else:
+                operators[name]["activations"] = [a for a in has if a != "LeakyRelu"]
+    text = f"{fingerprint:016x}"
+    arch = {"fingerprint": f"0x{text}"}
+    return replace(size, name=f"{size.name}_{text.upper()}", fingerprint=fingerprint, operators=operators, arch=arch)
 
 
 def _target(name: str, family: dict[str, Any]) -> DpuTarget:
@@ -80,7 +130,7 @@ def _target(name: str, family: dict[str, Any]) -> DpuTarget:
     }
     operators = {op: limits for op, limits in family["operators"].items() if op not in own.get("without", [])}
     parallel = own["channel_parallel"], own["output_channel_parallel"]
-    return DpuTarget(name, int(own["fingerprint"], 16), *parallel, weights, operators)
+    return DpuTarget(name, int(own["fingerprint"], 16), *parallel, weights, operators, {"target": name})
 
 
 def numbers(text: str) -> set[int]:

@@ -63,7 +63,7 @@ def read_log(text: str, into: Compiled) -> None:
 def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str) -> Compiled:
     """Writes `arch.json` beside the file and runs the vendor's compiler there: `<name>.xmodel` and `vai_c_xir.log`. NpuforgeError where it fails."""
     arch = folder / "arch.json"
-    arch.write_text(json.dumps({"target": target.name}) + "\n", encoding="utf-8")
+    arch.write_text(json.dumps(target.arch) + "\n", encoding="utf-8")
     words = [PROGRAM, "-x", quantised.name, "-a", arch.name, "-o", ".", "-n", name]
     result = Compiled(words)
     program = shutil.which(PROGRAM)

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.dpu import adapt, limits, vendor_compiler
 from npuforge.compile.dpu.fix_form import build_fix_form, write_fix_form
-from npuforge.compile.ir.errors import NpuforgeError, UsageError
+from npuforge.compile.ir.errors import InputError, NpuforgeError, UsageError
 from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.reference import GraphExecutor
@@ -226,6 +226,33 @@ def test_unknown_target() -> None:
 def test_limits_of_other_families(target: str, op: str, x: tuple[int, ...], attrs: dict[str, Any], words: str) -> None:
     reason = limits.load(f"dpu:{target}").reason(*one_node(op, x, MAP, LINEAR, **attrs))
     assert words in reason and bool(reason) == bool(words), reason
+
+
+def test_a_boards_arch_file(tmp_path: Path) -> None:
+    """KV260's fingerprint lacks only bit 30 (argmax while saving) of B4096's; the others are made by hand."""
+    file = tmp_path / "arch.json"
+
+    def of(**arch: str) -> limits.DpuTarget:
+        file.write_text(json.dumps(arch))
+        return limits.load(f"dpu:{file}")
+
+    assert of(target="DPUCZDX8G_ISA1_B512") == limits.load("dpu:DPUCZDX8G_ISA1_B512")
+    assert of(fingerprint="0x101000056010405").name == "DPUCZDX8G_ISA1_B2304"
+    board = of(fingerprint="0x101000016010407")
+    assert board.name == "DPUCZDX8G_ISA1_B4096_0101000016010407" and board.arch == {"fingerprint": "0x0101000016010407"}
+    assert (board.channel_parallel, board.operators) == (16, TARGET.operators)
+    other = of(fingerprint="0x101000066010402").operators  # bits 29 and 30 set, 28 not
+    assert "LeakyRelu" in other["depthwise-conv2d"]["activations"] and "LeakyRelu" not in other["conv2d"]["activations"]
+    for wrong, words in (
+        ({"fingerprint": "0x201000056010407"}, "no DPU here has a fingerprint like 0x0201000056010407"),
+        ({"fingerprint": "B4096"}, "expected"),
+        ({"target": "B4096"}, "target 'B4096' is not known"),
+        ({}, "target None is not known"),
+    ):
+        with pytest.raises(InputError, match=words):
+            of(**wrong)
+    with pytest.raises(InputError, match=r"nowhere\.json: cannot be read"):
+        limits.load(f"dpu:{tmp_path / 'nowhere.json'}")
 
 
 def test_every_limit_names_a_source_of_its_file() -> None:
