@@ -85,11 +85,12 @@ def _numbers(values: list[float]) -> str:
 
 def variations(record: Preprocess) -> Iterator[tuple[str, Preprocess]]:
     """Every record that differs from `record` in one usual mistake."""
-    other = "BGR" if record.color == "RGB" else "RGB"
-    yield f"color {other}", replace(record, color=other, mean=record.mean[::-1], std=record.std[::-1])
-    turned = record.color == "BGR"
-    scales = {label: ([mean] * 3, [std] * 3) for label, (mean, std) in SCALES.items()}
-    scales[IMAGENET] = (IMAGENET_MEAN[::-1], IMAGENET_STD[::-1]) if turned else (IMAGENET_MEAN, IMAGENET_STD)
+    scales = {label: ([mean] * record.channels, [std] * record.channels) for label, (mean, std) in SCALES.items()}
+    if record.channels == 3:
+        other = "BGR" if record.color == "RGB" else "RGB"
+        yield f"color {other}", replace(record, color=other, mean=record.mean[::-1], std=record.std[::-1])
+        turned = record.color == "BGR"
+        scales[IMAGENET] = (IMAGENET_MEAN[::-1], IMAGENET_STD[::-1]) if turned else (IMAGENET_MEAN, IMAGENET_STD)
     for label, (mean, std) in scales.items():
         if not (np.allclose(mean, record.mean, atol=1.0) and np.allclose(std, record.std, rtol=0.02)):
             yield label, replace(record, mean=list(mean), std=list(std))

@@ -76,7 +76,10 @@ def load_image(path: str | Path) -> np.ndarray:
 
 
 def fit(image: np.ndarray, record: Preprocess) -> tuple[np.ndarray, Geometry]:
-    """A BGR image as uint8 [height, width, 3] in the model's size and channel order, and where the image lies in it."""
+    """A BGR image as uint8 [height, width, channels] in the model's size and channel order, and where the image lies in it.
+
+    `GRAY`: one channel, 0.299 red + 0.587 green + 0.114 blue as `cv2.cvtColor` rounds it, before the image is resized.
+    """
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise UsageError(f"expected a uint8 image [height, width, 3], found {image.dtype} {list(image.shape)}")
     if record.width <= 0 or record.height <= 0:
@@ -95,23 +98,26 @@ def fit(image: np.ndarray, record: Preprocess) -> tuple[np.ndarray, Geometry]:
         left, top = (record.width - new_width) // 2, (record.height - new_height) // 2
     if record.interpolation not in _INTERPOLATIONS:
         raise UsageError(f"unknown interpolation `{record.interpolation}`, expected {', '.join(_INTERPOLATIONS)}")
+    if record.color not in ("RGB", "BGR", "GRAY"):
+        raise UsageError(f"unknown color `{record.color}`, expected RGB, BGR or GRAY")
+    if record.color == "GRAY":
+        image = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
     resized = image
     if (new_width, new_height) != (width, height):
         resized = cv2.resize(image, (new_width, new_height), interpolation=_INTERPOLATIONS[record.interpolation])
+    resized = resized.reshape(new_height, new_width, record.channels)  # OpenCV drops a single channel's axis
     pixels = resized
     if (new_width, new_height) != (record.width, record.height):
-        pixels = np.full((record.height, record.width, 3), record.pad_value, dtype=np.uint8)
+        pixels = np.full((record.height, record.width, record.channels), record.pad_value, dtype=np.uint8)
         pixels[top : top + new_height, left : left + new_width] = resized
     if record.color == "RGB":
         pixels = pixels[:, :, ::-1]
-    elif record.color != "BGR":
-        raise UsageError(f"unknown color `{record.color}`, expected RGB or BGR")
     geometry = Geometry(new_width / width, new_height / height, float(left), float(top), width, height)
     return np.ascontiguousarray(pixels), geometry
 
 
 def to_float(pixels: np.ndarray, record: Preprocess) -> np.ndarray:
-    """Model-order pixels [H, W, 3] → the network's float32 input, (pixel - mean) / std, [1, 3, H, W] or [1, H, W, 3] by `layout`."""
+    """Model-order pixels [H, W, C] → the network's float32 input, (pixel - mean) / std, [1, C, H, W] or [1, H, W, C] by `layout`."""
     mean = np.asarray(record.mean, dtype=np.float64)
     std = np.asarray(record.std, dtype=np.float64)
     real = ((pixels.astype(np.float64) - mean) / std).astype(np.float32)

@@ -24,7 +24,7 @@ class HeadSpec:
 class Preprocess:
     """How an image file becomes the network's input.
 
-    color: `RGB` or `BGR` (the model's channel order). resize: `stretch`, `letterbox_topleft`, `letterbox_center`. real = (pixel - mean)/std per
+    color: `RGB` or `BGR` (the model's channel order), or `GRAY` (one channel, of which mean and std then have one value). resize: `stretch`, `letterbox_topleft`, `letterbox_center`. real = (pixel - mean)/std per
     channel in the model's channel order. layout: of the ONNX input, `NCHW` or `NHWC`. pad_value: a pixel value. input: the network input that takes the image; empty: the only one that can.
     """
 
@@ -40,6 +40,11 @@ class Preprocess:
     input: str = ""
     class_names: list[str] = field(default_factory=list)
     head: HeadSpec = field(default_factory=HeadSpec)
+
+    @property
+    def channels(self) -> int:
+        """Of the network's input."""
+        return 1 if self.color == "GRAY" else 3
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary for JSON and YAML."""

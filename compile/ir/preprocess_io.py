@@ -19,7 +19,7 @@ from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 
 PRESETS = Path(__file__).parent.parent / "presets"
 CHOICES = {
-    "color": ("RGB", "BGR"),
+    "color": ("RGB", "BGR", "GRAY"),
     "resize": ("stretch", "letterbox_topleft", "letterbox_center"),
     "interpolation": ("linear", "nearest", "area", "cubic"),
     "layout": ("NCHW", "NHWC"),
@@ -100,11 +100,12 @@ def parse_preprocess(data: Any, where: str = "preprocessing") -> Preprocess:
     for key, legal in CHOICES.items():
         if key in data:
             setattr(record, key, _choice(data[key], f"{where}: {key}", legal))
+    record.mean, record.std = [0.0] * record.channels, [1.0] * record.channels
     if "pad_value" in data:
         record.pad_value = _integer(data["pad_value"], f"{where}: pad_value", 0, 255)
     for key in ("mean", "std"):
         if key in data:
-            setattr(record, key, _three(data[key], f"{where}: {key}"))
+            setattr(record, key, _per_channel(data[key], f"{where}: {key}", record.channels))
     if "input" in data:
         if not isinstance(data["input"], str):
             raise InputError(f"{where}: input must be the name of a network input, found {data['input']!r}")
@@ -177,10 +178,11 @@ def _number(value: Any, where: str, low: float = -math.inf, high: float = math.i
     return float(value)
 
 
-def _three(value: Any, where: str) -> list[float]:
-    """Three numbers, one per channel in the model's order; one number stands for all three."""
+def _per_channel(value: Any, where: str, channels: int) -> list[float]:
+    """A number per channel in the model's order; one number stands for all."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = [value] * 3
-    if not isinstance(value, list) or len(value) != 3:
-        raise InputError(f"{where}: expected three numbers, one per channel, found {value!r}")
+        value = [value] * channels
+    if not isinstance(value, list) or len(value) != channels:
+        expected = "three numbers, one per channel" if channels == 3 else "one number (color is GRAY)"
+        raise InputError(f"{where}: expected {expected}, found {value!r}")
     return [_number(v, where) for v in value]

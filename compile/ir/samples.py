@@ -33,7 +33,7 @@ class InputSpec:
 
 @dataclass
 class Sample:
-    """What the network takes. `pixels`: uint8 [H, W, 3] in model order; `inputs`: every input by name, as the ONNX file takes it.
+    """What the network takes. `pixels`: uint8 [H, W, channels] in model order; `inputs`: every input by name, as the ONNX file takes it.
 
     `picture`: the image itself, uint8 [H, W, 3] BGR (of a `.npz`: what its tensor shows).
     """
@@ -110,16 +110,23 @@ def load_sample(path: Path, record: Preprocess, specs: Mapping[str, InputSpec], 
     inputs = fitting(given, specs, str(path))
     if tensors:
         pixels = nearest_pixels(inputs[record.input], record)
-        picture = pixels[:, :, ::-1] if record.color == "RGB" else pixels
+        picture = bgr_picture(pixels, record)
         geometry = Geometry(1.0, 1.0, 0.0, 0.0, record.width, record.height)
     return Sample(path, pixels, inputs, geometry, np.ascontiguousarray(picture))
 
 
 def nearest_pixels(tensor: np.ndarray, record: Preprocess) -> np.ndarray:
-    """The pixels uint8 [H, W, 3] that a preprocessed image shows."""
+    """The pixels uint8 [H, W, channels] that a preprocessed image shows."""
     image = tensor[0] if record.layout == "NHWC" else tensor[0].transpose(1, 2, 0)
     real = image.astype(np.float64) * np.asarray(record.std) + np.asarray(record.mean)
     return np.clip(np.floor(np.nan_to_num(real) + 0.5), 0, 255).astype(np.uint8)
+
+
+def bgr_picture(pixels: np.ndarray, record: Preprocess) -> np.ndarray:
+    """Model-order pixels as an image uint8 [H, W, 3], BGR."""
+    if record.color == "GRAY":
+        return np.repeat(pixels, 3, axis=2)
+    return pixels[:, :, ::-1] if record.color == "RGB" else pixels
 
 
 def fitting(given: Inputs, specs: Mapping[str, InputSpec], where: str) -> dict[str, np.ndarray]:

@@ -37,9 +37,12 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         raise wrong(f"input {name} is {width}x{height}, expected at most {LARGEST_SIDE} a side; give a smaller --shape")
     notices = []
     if record is None:
-        record = Preprocess(width, height, std=[255.0] * 3, layout=layout, head=HeadSpec("auto"))
+        color, channels = ("GRAY", 1) if shape[1] == 1 else ("RGB", 3)
+        record = Preprocess(
+            width, height, color, mean=[0.0] * channels, std=[255.0] * channels, layout=layout, head=HeadSpec("auto")
+        )
         notices.append(
-            f"no --preprocess given: assuming {width}x{height}, RGB, pixel/255, stretched; results are wrong if the model was trained otherwise"
+            f"no --preprocess given: assuming {width}x{height}, {color}, pixel/255, stretched; results are wrong if the model was trained otherwise"
         )
     elif record.layout == "NHWC" and layout == "NCHW":
         notices.append(f"the preprocessing says layout: NHWC, input {name} takes NCHW {list(shape)}: NCHW is used")
@@ -54,9 +57,11 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
             f"preprocessing gives {record.width}x{record.height} images, input {name} takes {width}x{height}; "
             "correct width and height, or the model's size with --shape"
         )
-    if shape[1] != len(record.mean):
+    if shape[1] != record.channels:
+        remedy = {1: "give color: GRAY in --preprocess", 3: "give color: RGB or BGR in --preprocess"}
         raise InputError(
-            f"input {name} has {shape[1]} channels, preprocessing gives {len(record.mean)}; export the network with {len(record.mean)} channels"
+            f"input {name} has {shape[1]} channel{'' if shape[1] == 1 else 's'}, preprocessing (color {record.color}) gives {record.channels}; "
+            + remedy.get(shape[1], "export the network with 3, or with 1 for grey images")
         )
     if record.head.kind == "auto":
         record, notice = _with_head(graph, record)
@@ -65,7 +70,7 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
 
 
 def image_input(graph: Graph, wanted: str) -> str:
-    """The input that takes the image: the one the record names, the network's only one, or the only one of real numbers with three channels."""
+    """The input that takes the image: the one the record names, the network's only one, or the only one of real numbers with three channels, or else with one."""
     if wanted:
         if wanted not in graph.inputs:
             raise InputError(
@@ -74,19 +79,14 @@ def image_input(graph: Graph, wanted: str) -> str:
         return wanted
     if len(graph.inputs) == 1:
         return graph.inputs[0]
-    able = [
-        t
-        for t in graph.inputs
-        if graph.tensors[t].dtype == "float32"
-        and graph.tensors[t].shape[1:2] == (3,)
-        and len(graph.tensors[t].shape) == 4
-    ]
+    maps = [t for t in graph.inputs if graph.tensors[t].dtype == "float32" and len(graph.tensors[t].shape) == 4]
+    able = [t for t in maps if graph.tensors[t].shape[1] == 3] or [t for t in maps if graph.tensors[t].shape[1] == 1]
     if len(able) == 1:
         return able[0]
     described = ", ".join(f"{t} {graph.tensors[t].dtype} {list(graph.tensors[t].shape)}" for t in graph.inputs)
     if not able:
         raise UnsupportedError(
-            f"the network has the inputs {described}, expected one that takes an image, real numbers [1, 3, height, width]; export it with such an input"
+            f"the network has the inputs {described}, expected one that takes an image, real numbers [1, 3 or 1, height, width]; export it with such an input"
         )
     raise InputError(
         f"the network has the inputs {described}; say with `input: NAME` in --preprocess which of {', '.join(able)} takes the image"

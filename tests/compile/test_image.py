@@ -107,7 +107,7 @@ def test_list_is_sorted_by_name(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"resize": "crop"}, "unknown resize `crop`"),
-        ({"color": "GRAY"}, "unknown color `GRAY`"),
+        ({"color": "HSV"}, "unknown color `HSV`"),
         ({"interpolation": "best"}, "unknown interpolation `best`"),
         ({"width": 0}, "no input size"),
     ],

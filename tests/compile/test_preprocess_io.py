@@ -49,7 +49,7 @@ def test_one_number_stands_for_three_channels() -> None:
         ("widht: 3", r"unknown key `widht`, legal keys: width, height, color"),
         ("width: 3.5", r"width: expected an integer in 0\.\.16384, found 3\.5"),
         ("width: true", r"width: expected an integer"),
-        ("color: RBG", r"color: 'RBG' is not legal, expected one of RGB, BGR"),
+        ("color: RBG", r"color: 'RBG' is not legal, expected one of RGB, BGR, GRAY"),
         ("resize: crop", r"resize: 'crop' is not legal, expected one of stretch"),
         ("pad_value: 256", r"pad_value: expected an integer in 0\.\.255"),
         ("mean: [1, 2]", r"mean: expected three numbers"),

@@ -210,7 +210,10 @@ CONV1 = node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (make_model([CONV1], {"w": full((4, 1, 1, 1), 1)}, (1, 1, 8, 8)), ("input x has 1 channels", "gives 3")),
+        (
+            make_model([CONV1], {"w": full((4, 2, 1, 1), 1)}, (1, 2, 8, 8)),
+            ("input x has 2 channels", "gives 3", "export the network with 3, or with 1"),
+        ),
         (
             make_model([node("MatMul", ["x", "w"], ["y"])], {"w": full((3, 4), 1)}, (1, 3)),
             ("input x takes float32 [1, 3]", "expected real numbers of an image"),
