@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npuforge.compile.dpu.limits import ALONE, GATHER, activation_word, xir_operator
+from npuforge.compile.dpu.limits import ALONE, MOVES, activation_word, xir_operator
 from npuforge.compile.ir.errors import QuantisationError, VerifyError
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
@@ -155,8 +155,8 @@ class _FixWriter:
         kind, output = xir_operator(node, self.graph), node.outputs[0]
         inputs = [self._on_dpu(t) for t in node.inputs if t and t not in self.graph.constants]
         args: dict[str, Sequence[str]] = {"input": inputs}
-        if kind == GATHER:
-            self._fix(output, self._gather(node, inputs[0]))
+        if kind == MOVES:
+            self._fix(output, self._moves(node, inputs[0]))
             return
         attrs = {} if kind in ALONE.values() else self._attrs(node, kind)
         if kind.endswith("conv2d"):
@@ -181,17 +181,19 @@ class _FixWriter:
             last = self._op(name, _ACTIVATIONS[word], self._float(name, output), {"input": [last]}, slope)
         self._fix(output, last)
 
-    def _gather(self, node: Node, source: str) -> str:
-        """Channels by a 1 x 1 convolution: the weight of a channel that is taken is 64 at 2^-6, so that its integers pass unchanged."""
-        output, indices = node.outputs[0], [int(i) for i in node.attrs["indices"]]
-        weights = np.zeros((len(indices), 1, 1, self.graph.tensors[node.inputs[0]].shape[1]), np.int8)
-        for channel, index in enumerate(indices):
+    def _moves(self, node: Node, source: str) -> str:
+        """Channels by a convolution over blocks (1 x 1 for a selection): the weight of what is taken is 64 at 2^-6, so that its integers pass unchanged."""
+        output, channels = node.outputs[0], self.graph.tensors[node.inputs[0]].shape[1]
+        block = int(node.attrs.get("blocksize", 1))
+        taken = [int(i) for i in node.attrs.get("indices", range(block * block * channels))]
+        weights = np.zeros((len(taken), block, block, channels), np.int8)
+        for channel, index in enumerate(taken):
             if index >= 0:  # -1 is a channel of zeros
-                weights[channel, 0, 0, index] = 64
+                weights[channel, index // channels // block, index // channels % block, index % channels] = 64
         weight = self._constant(f"{node.name}/weights", weights, 6)
         args: dict[str, Sequence[str]] = {"input": [source], "weights": [weight]}
-        attrs = {name: integers(v) for name, v in {"kernel": [1, 1], "stride": [1, 1], "pad": [0] * 4}.items()}
-        attrs |= {"dilation": integers([1, 1]), "pad_mode": string("FLOOR")}
+        sizes = {"kernel": [block] * 2, "stride": [block] * 2, "pad": [0] * 4, "dilation": [1, 1]}
+        attrs = {name: integers(values) for name, values in sizes.items()} | {"pad_mode": string("FLOOR")}
         return self._op(node.name, "conv2d", self._float(f"{output}_conv2d", output), args, attrs)
 
     def _before_hard_swish(self, node: Node, source: str) -> str:

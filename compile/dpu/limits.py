@@ -23,7 +23,9 @@ TARGETS = Path(__file__).with_name("targets")
 PREFIX = "dpu:"
 _RESIZE_AS_XIR = (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"))
 ALONE = {"LeakyRelu": "leaky-relu", "HardSwish": "hard-swish"}  # activations that may be an operator by themselves
-GATHER = "gather"  # a selection of channels that is no range: on a DPU a 1 x 1 convolution with weights 0 and 1
+MOVES = (
+    "moves"  # channels selected out of order, blocks of pixels to channels: on a DPU a convolution with weights 0 and 1
+)
 _BILINEAR = {
     "half_pixel": (2, 4),
     "pytorch_half_pixel": (2, 4),
@@ -162,7 +164,9 @@ def xir_operator(node: Node, graph: Graph) -> str:
     if node.op == "ChannelGather":
         indices = [int(i) for i in node.attrs["indices"]]
         in_a_row = indices[0] >= 0 and indices == list(range(indices[0], indices[0] + len(indices)))
-        return "strided_slice" if in_a_row else GATHER
+        return "strided_slice" if in_a_row else MOVES
+    if node.op == "SpaceToDepth":
+        return MOVES
     words = {"MaxPool": "maxpool2d", "AveragePool": "avgpool2d", "Add": "add", "Mul": "mul", "Concat": "concat"}
     return (words | {"Resize": "resize"}).get(node.op, "")
 
@@ -177,7 +181,7 @@ def _by(values: list[int]) -> str:
 
 def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
     operator = xir_operator(node, graph)
-    limits = target.operators.get("conv2d" if operator == GATHER else operator)
+    limits = target.operators.get("conv2d" if operator == MOVES else operator)
     if limits is None:
         return f"no operator {operator or node.op}"
     word = activation_word(node.activation)
@@ -192,6 +196,9 @@ def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
         if most and count > most:
             return f"{count} {side} channels, allowed {most}"
     problem = _window_problem(target, limits, node, channels_in) if "kernel_shape" in node.attrs else ""
+    if operator == MOVES:
+        block = [int(node.attrs.get("blocksize", 1))] * 2
+        problem = _outside("kernel", block, limits["kernel"]) or _outside("stride", block, limits["stride"])
     return problem or _meaning_problem(operator, node, graph)
 
 

@@ -66,7 +66,10 @@ def network(groups: int = 1) -> onnx.ModelProto:
         make("Resize", ["k1", "", "scales"], ["n1"], "n1", **upsampling),
         make("Resize", ["k1", "", "scales"], ["n2"], "n2", mode="linear"),
         make("Add", ["up", "n1"], ["first"], "first"),
-        make("Add", ["first", "n2"], ["sum"], "sum"),
+        make("Add", ["first", "n2"], ["wide"], "wide"),
+        make("SpaceToDepth", ["wide"], ["blocks"], "blocks", blocksize=2),
+        conv("blocks", "back", (32, 8, 2, 2), "ConvTranspose", strides=[2, 2]),
+        make("Relu", ["back"], ["sum"], "sum"),
         make("Mul", ["sum", "n1"], ["product"], "product"),
         make("Concat", ["sum", "product"], ["cat"], "cat", axis=1),
         conv("cat", "h", (5, 16, 1, 1)),
@@ -94,7 +97,7 @@ def test_fix_form_gives_our_integers() -> None:
     nodes = qgraph.graph.nodes
     assert [n.name for n in nodes if n.device == "CPU"] == ["y"]
     ways = [limits.xir_operator(n, qgraph.graph) for n in nodes]
-    assert {"leaky-relu", limits.GATHER, "mul", "resize"} <= set(ways)  # an activation alone, a shuffle
+    assert {"leaky-relu", limits.MOVES, "mul", "resize"} <= set(ways)  # an activation alone, a shuffle
     found, expected = execute(build_fix_form(qgraph), image), IntegerExecutor(qgraph).run({"x": image})
     for node in nodes[:-1]:
         name = node.outputs[0]
@@ -123,6 +126,26 @@ def test_a_node_beyond_the_limits_is_on_the_cpu_with_its_reason(tmp_path: Path) 
     write_fix_form(qgraph, tmp_path / "net.xmodel")
     kinds = [op.type for op in read_xmodel(tmp_path / "net.xmodel").ops]
     assert "onnx::Conv" in kinds and kinds.count("transpose") >= 2  # there and back
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("model", "target", "on_cpu", "partitions"),
+    [
+        ("yolo_fastest_1.1", "DPUCZDX8G", 0, 1),  # LeakyReLU behind every depthwise convolution, SPP
+        ("yolo_fastest_1.1", "DPUCVDX8G", 0, 1),
+        ("fastestdet", "DPUCZDX8G", 5, 2),  # shuffles inside; the head in float
+        ("yolox_nano_kazuhito", "DPUCZDX8G", 14, 2),  # Focus, SiLU as HardSwish; the head in float
+    ],
+)
+def test_real_networks_stay_whole(models: Path, model: str, target: str, on_cpu: int, partitions: int) -> None:
+    """A network in pieces is what users of DPUs complain about: how many nodes and pieces the limits leave."""
+    graph, _ = adapt.adapted(fuse(fold(import_onnx(models / f"{model}.onnx").graph)), True)
+    dpu = limits.load(f"dpu:{target}")
+    graph = partition(adapt.separated(graph, dpu), limit=dpu.reason)
+    assert sum(n.device == "CPU" for n in graph.nodes) == on_cpu
+    assert len(graph.partitions) == partitions
+    assert not [n.reason for n in graph.nodes if n.reason.startswith(dpu.name)]
 
 
 # ---- limits
@@ -166,6 +189,8 @@ MAP = (1, 16, 40, 40)
         ("Sub", MAP, LINEAR, {}, "no operator Sub"),
         ("ChannelGather", MAP, LINEAR, {"indices": [0, 2, -1]}, ""),
         ("ChannelGather", (1, 5000, 4, 4), LINEAR, {"indices": [1, 0]}, "5000 input channels, allowed 4096"),
+        ("SpaceToDepth", MAP, LINEAR, {"blocksize": 2}, ""),
+        ("SpaceToDepth", MAP, LINEAR, {"blocksize": 9}, "stride 9x9"),
         ("Affine", MAP, Activation("LeakyRelu"), {"scale": [1.0] * 16, "bias": [0.0] * 16}, ""),
         ("Affine", MAP, Activation("LeakyRelu"), {"scale": [2.0] * 16, "bias": [0.0] * 16}, "no operator Affine"),
         ("Resize", (1, 16, 20, 20), LINEAR, {"mode": "linear"}, ""),
