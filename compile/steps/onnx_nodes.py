@@ -130,6 +130,9 @@ def infer_node(
 _FIRST_REFERENCE = {"DequantizeLinear": 19}
 
 
+MOST_DIMENSIONS = 64  # numpy's limit
+
+
 def run_node(node: Node, constants: Mapping[str, np.ndarray], opset: int) -> list[np.ndarray]:
     """Outputs of a standard node whose inputs are all constants, computed by ONNX's own reference implementation (no ONNX Runtime is needed)."""
     inputs = list(dict.fromkeys(t for t in node.inputs if t))
@@ -143,6 +146,10 @@ def run_node(node: Node, constants: Mapping[str, np.ndarray], opset: int) -> lis
     )
     version = max(opset, _FIRST_REFERENCE.get(node.op, 0))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=10)
+    for name in ("axis", "axes", "perm"):
+        given = np.atleast_1d(node.attrs.get(name, 0))
+        if np.abs(given.astype(np.float64)).max(initial=0.0) > MOST_DIMENSIONS:  # the evaluator would fill the memory
+            raise ValueError(f"attribute {name} is {given.tolist()}, no tensor has so many dimensions")
     with np.errstate(all="ignore"):
         found = ReferenceEvaluator(model).run(outputs, {t: constants[t] for t in inputs})
     return [np.asarray(value) for value in found]

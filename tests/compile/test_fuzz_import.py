@@ -77,6 +77,16 @@ def test_a_model_that_crashes_onnx_converter_is_refused(tmp_path: Path) -> None:
         import_onnx(path)
 
 
+def test_an_axis_beyond_all_dimensions_does_not_fill_the_memory(tmp_path: Path) -> None:
+    """Case 7160: Concat of constants along axis 2^31; ONNX's evaluator makes that many dimensions."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(damaged(seeds(), 7160))
+    with pytest.raises(
+        ModelError, match=r"\(Concat\).*attribute axis is \[2147483648\], no tensor has so many dimensions; export"
+    ):
+        import_onnx(path)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(10))
 def test_ten_thousand(tmp_path: Path, part: int) -> None:
