@@ -81,6 +81,9 @@ def execute_ops(ops: Sequence[XOp], given: Mapping[str, np.ndarray]) -> dict[str
             result = np.clip(x, 0, 6 if op.type == "relu6" else np.inf)
         elif op.type == "leaky-relu":
             result = np.where(x < 0, x * op.get("alpha"), x)
+        elif op.type == "hard-swish":  # as the vendor's quantiser has it (pytorch_nndct, hardswish.py)
+            gate = np.floor(np.clip(x + 3, 0, 6) * 2731 / 16384 * 128 + 0.5)
+            result = x * np.clip(gate, -128, 127) / 128
         elif op.type == "add":
             result = args["input"][0] + args["input"][1]
         elif op.type == "mul":
