@@ -343,6 +343,13 @@ def test_no_signed_zeros(change: float, text: str) -> None:
     assert _signed(change, 3) == text
 
 
+def test_gaps_of_the_precision_lines_are_explained_where_there_are_any() -> None:
+    data = full()
+    assert data.layers[3].alone is None and "A gap in the lines" in check(render_html(data)).text
+    data.layers.pop()
+    assert "A gap in the lines" not in check(render_html(data)).text
+
+
 def test_small_times_are_microseconds() -> None:
     data = full()
     assert data.performance is not None
