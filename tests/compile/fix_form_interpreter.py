@@ -95,6 +95,8 @@ def execute_ops(ops: Sequence[XOp], given: Mapping[str, np.ndarray]) -> dict[str
         elif op.type == "resize":
             w, h = (int(s) for s in op.get("scale"))
             result = x.repeat(h, 1).repeat(w, 2)
+        elif op.type == "reshape":
+            result = x.reshape(op.get("shape"))
         elif op.type == "transpose":
             result = x.transpose(op.get("order"))
         else:
