@@ -1,7 +1,7 @@
-"""Oriented boxes of parts: the smallest rectangle around a part; where a part's symmetry makes several equally small, the one turned least.
+"""Oriented boxes of parts: the smallest rectangle around a slender part, the upright square around the circle of a round one.
 
-So the truth is a function of the picture: a bolt or a spring turned by 180° has the same rectangle, a hex nut one of three (60° apart), round
-parts (washer, bearing, gear) an upright square.
+So the truth is a function of the picture that can be learnt: a bolt or a spring turned by 180° has the same rectangle. Washers, bearings and gears
+have no direction. A hex nut has three equally small rectangles, 60° apart; whichever is chosen, the choice jumps somewhere, so it counts as round.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 from npuforge.scripts.scenes.parts import CLASS_NAMES
 from npuforge.scripts.scenes.scene import Annotation
 
-# After how many degrees a part's rectangle is again one of its smallest; 0: at any angle.
-PERIODS = {"hex_nut": 60.0, "bolt": 180.0, "washer": 0.0, "gear": 0.0, "bearing": 0.0, "spring": 180.0}
+# After how many degrees a part has the same box again; 0: at any angle.
+PERIODS = {"hex_nut": 0.0, "bolt": 180.0, "washer": 0.0, "gear": 0.0, "bearing": 0.0, "spring": 180.0}
 
 
 def least_angle(class_id: int, degrees: float) -> float:
@@ -23,7 +23,10 @@ def least_angle(class_id: int, degrees: float) -> float:
 
 def oriented_box(part: Annotation) -> tuple[float, float, float, float, float]:
     """Centre x, y, width, height in pixels, angle of the width in degrees, clockwise in the image, in [-90, 90)."""
-    return (*part.rotated_box, least_angle(part.class_id, part.angle))
+    x, y, width, height = part.rotated_box
+    if not PERIODS[CLASS_NAMES[part.class_id]]:
+        width = height = max(width, height)
+    return x, y, width, height, least_angle(part.class_id, part.angle)
 
 
 def corners(box: tuple[float, float, float, float, float]) -> np.ndarray:

@@ -16,7 +16,7 @@ from npuforge.scripts.datasets import Dataset, DatasetError, ImageTruth, load_da
 from npuforge.scripts.draw import draw_detections
 from npuforge.scripts.mean_average_precision import mean_average_precision
 from npuforge.scripts.report.match import match
-from npuforge.scripts.scenes import render_scene, write_folder
+from npuforge.scripts.scenes import Annotation, render_scene, write_folder
 from npuforge.scripts.scenes.oriented import PERIODS, corners, least_angle, oriented_box
 from npuforge.scripts.scenes.parts import BUILDERS, CLASS_NAMES
 
@@ -202,14 +202,19 @@ def test_oriented_truth_is_drawn_turned() -> None:
 
 # ---- the scenes' oriented boxes
 @pytest.mark.parametrize("name", CLASS_NAMES)
-def test_box_is_the_smallest_rectangle_of_the_outline(name: str) -> None:
-    """Against Shapely's smallest rectangle of each part's outline; round parts against the circle's square."""
+def test_box_is_the_smallest_rectangle_or_the_circles_square(name: str) -> None:
+    """Slender parts against Shapely's smallest rectangle of the outline, round ones against the outline's farthest point."""
     class_id = CLASS_NAMES.index(name)
     outline = BUILDERS[class_id](np.random.default_rng(1)).outline
     extent = np.ptp(outline, axis=0)
-    smallest = shapely.MultiPoint(outline).minimum_rotated_rectangle.area
-    tolerance = 1e-9 if PERIODS[name] else 0.03  # a gear's teeth leave a circle
-    assert extent.prod() == pytest.approx(smallest, rel=tolerance)
+    x, y, width, height, angle = oriented_box(Annotation(class_id, (0, 0, 1, 1), 25.0, (5.0, 6.0, *extent), 1))
+    assert (x, y) == (5, 6)
+    if PERIODS[name]:
+        smallest = shapely.MultiPoint(outline).minimum_rotated_rectangle.area
+        assert width * height == pytest.approx(smallest, rel=1e-9) and angle == 25 and width > height
+    else:
+        radius = np.hypot(*outline.T).max()
+        assert width == height == pytest.approx(2 * radius, rel=0.02) and angle == 0  # a gear's teeth miss the axes
 
 
 def test_turning_by_the_period_changes_nothing() -> None:
@@ -235,4 +240,4 @@ def test_label_files_hold_the_parts(tmp_path: Path) -> None:
             pixels = shapely.MultiPoint(np.stack([x + 0.5, y + 0.5], 1)).buffer(0.5).convex_hull
             box = shapely.Polygon(around)
             assert pixels.difference(box).area < 0.08 * pixels.area  # a hull of pixels is a little larger than the part
-            assert pixels.area > 0.7 * box.area
+            assert pixels.area > 0.6 * box.area
