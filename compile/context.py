@@ -66,6 +66,11 @@ class Options:
     notice: Callable[[str], None] = no_notice
     check_head: CheckHead = no_check
 
+    @property
+    def sources(self) -> list[Path]:
+        """Files that no result may replace."""
+        return [self.model, *self.calibration]
+
 
 @dataclass
 class Context:

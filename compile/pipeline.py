@@ -156,7 +156,7 @@ def compile_model(options: Options) -> tuple[CompiledProgram, Context]:
     """The whole pipeline; writes the bundle into `options.output`, whole or not at all."""
     calibrate.check_images(options)
     ctx = Context(options)
-    with write_files.staging(options.output) as folder:
+    with write_files.staging(options.output, sources=options.sources) as folder:
         compiled: CompiledProgram = run_steps(ALL_STEPS, None, ctx, more=1)
         _begin("write", len(ALL_STEPS) + 1, len(ALL_STEPS) + 1, ctx)
         write_files.run(compiled, ctx, folder)

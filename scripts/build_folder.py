@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,8 @@ from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, input_specs, load_sample
 from npuforge.compile.ir.serialize import load
 from npuforge.compile.steps.write_files import BIN, MANIFEST, QUANTISED, REFERENCE, SUMMARY, sha256
+
+_ATTEMPTS, _PAUSE = 5, 0.2  # while another process writes; seconds
 
 
 @dataclass
@@ -89,8 +92,28 @@ def changed_file(file: Path) -> str:
 def open_build(folder: Path) -> Build:
     """The build in `folder`, or the one that a file `folder` (a `.bin`, an `.xmodel`) is part of.
 
-    Raises FormatError where there is no build, or a file in it is not the one the manifest names.
+    Raises FormatError where there is no build, or a file in it is not the one the manifest names. Where another process is just putting a new build
+    there (the manifest comes last), it is waited for.
     """
+    place = folder.parent if folder.is_file() else folder
+    for _ in range(_ATTEMPTS):
+        before = _stamp(place / MANIFEST)
+        try:
+            return _open(folder)
+        except FormatError:
+            time.sleep(_PAUSE)
+            if _stamp(place / MANIFEST) == before:
+                raise
+    return _open(folder)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Changes when a file is replaced by another."""
+    return (path.stat().st_ino, path.stat().st_mtime_ns) if path.is_file() else (0, 0)
+
+
+def _open(folder: Path) -> Build:
+    """`open_build`, once."""
     if folder.is_file():
         if not (folder.parent / MANIFEST).is_file():
             raise FormatError(
@@ -125,6 +148,6 @@ def open_build(folder: Path) -> Build:
         found = sha256(file)
         if found != expected:
             raise FormatError(
-                f"{file}: sha256 is {found[:16]}…, the manifest says {expected[:16]}…; the file was changed or is damaged, compile again"
+                f"{file}: sha256 is {found}, the manifest says {expected}; the file was changed or is damaged, compile again"
             )
     return Build(folder, manifest, preprocess)

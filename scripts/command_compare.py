@@ -13,13 +13,13 @@ from npuforge.board_runtime.dpu import DEVICE as DPU
 from npuforge.board_runtime.heads import Head
 from npuforge.compile.ir.errors import GateError, InputError, NpuforgeError, UsageError
 from npuforge.compile.ir.samples import list_samples
+from npuforge.compile.steps.write_files import check_apart
 from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import Build, open_build
 from npuforge.scripts.check_preprocess import MOST_IMAGES, Check
 from npuforge.scripts.check_preprocess import check_preprocess as preprocess_check
 from npuforge.scripts.common import (
     DEVICE_HELP,
-    check_apart,
     check_report,
     input_files,
     parse_inputs,

@@ -16,11 +16,11 @@ from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.limits import load as load_target
 from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.steps.partition import explain
-from npuforge.compile.steps.write_files import ARTIFACTS, summary
+from npuforge.compile.steps.write_files import ARTIFACTS, check_apart, summary
 from npuforge.scripts import model_options as m
 from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
 from npuforge.scripts.command_inspect import summary as placement_summary
-from npuforge.scripts.common import check_apart, check_target, print_json, progress
+from npuforge.scripts.common import check_picture, print_json, progress
 from npuforge.scripts.performance import performance_lines
 from npuforge.scripts.placement_page import write_placement
 
@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
         if picture is not None:
             if target != NPUFORGE:
                 raise UsageError(f"--graph {picture}: shows what our NPU takes; leave it out with --target {target}")
-            check_target(picture, "--graph")
+            check_picture(picture)
         if target.startswith(ASCEND):
             _for_ascend(choices, output, target, json)
             return

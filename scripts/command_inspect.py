@@ -13,8 +13,9 @@ from npuforge.compile.ir.graph import Graph
 from npuforge.compile.steps.partition import Row, explain
 from npuforge.compile.steps.preprocessing import complete
 from npuforge.compile.steps.remedies import remedy
+from npuforge.compile.steps.write_files import check_apart
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_target, print_json, show_notice
+from npuforge.scripts.common import check_picture, print_json, show_notice
 from npuforge.scripts.placement_page import totals as device_totals
 from npuforge.scripts.placement_page import write_placement
 
@@ -109,7 +110,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show what runs where and why. Example: npuforge inspect net.onnx --arch nf-b4096"""
         if picture is not None:
-            check_target(picture, "--graph")
+            check_picture(picture)
+            check_apart([picture], [model], "--graph")
         graph = pipeline.inspect(m.Choices(model, arch=arch, shape=shape, dump_steps=dump_steps).check(Path()))
         refused = compile_refuses(graph, shape is not None)
         if refused:

@@ -9,9 +9,9 @@ import typer
 
 from npuforge.compile import pipeline
 from npuforge.compile.ir.serialize import save
-from npuforge.compile.steps.write_files import staging
+from npuforge.compile.steps.write_files import check_apart, staging
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_apart, check_target, print_json, progress
+from npuforge.scripts.common import check_target, print_json, progress
 
 
 def register(app: typer.Typer) -> None:

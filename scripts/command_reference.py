@@ -11,9 +11,9 @@ from npuforge.compile import pipeline
 from npuforge.compile.ir.samples import input_specs, list_samples
 from npuforge.compile.reference import FloatReference
 from npuforge.compile.steps.preprocessing import complete
-from npuforge.compile.steps.write_files import sha256, staging
+from npuforge.compile.steps.write_files import check_apart, sha256, staging
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_apart, check_target, print_json, progress, show_notice
+from npuforge.scripts.common import check_target, print_json, progress, show_notice
 from npuforge.scripts.recording import record, save_recording
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from npuforge.compile.steps.write_files import check_apart
 from npuforge.scripts.build_folder import open_build
-from npuforge.scripts.common import check_apart, check_report, print_json
+from npuforge.scripts.common import check_report, print_json
 from npuforge.scripts.report.data import Reference
 from npuforge.scripts.report.from_build import report_of_build
 from npuforge.scripts.report.render import to_json, write_report

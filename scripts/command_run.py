@@ -12,14 +12,13 @@ from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import Head, Settings
 from npuforge.compile.ir.errors import InputError
 from npuforge.compile.ir.samples import SUFFIX, list_samples
-from npuforge.compile.steps.write_files import staging
+from npuforge.compile.steps.write_files import check_apart, staging
 from npuforge.hw_kernels import arch as arches
 from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.columns import DeviceColumn
 from npuforge.scripts.common import (
     DEVICE_HELP,
-    check_apart,
     check_folder,
     check_target,
     input_files,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,13 @@ def check_target(path: Path, option: str = "-o") -> None:
     _check_writable(path, next(p for p in path.absolute().parents if p.exists()), option)
 
 
+def check_picture(path: Path) -> None:
+    """As `check_target`, for `--graph`: a page or a picture by its suffix."""
+    if path.suffix not in (".html", ".svg"):
+        raise UsageError(f"--graph {path}: expected a file *.html or *.svg")
+    check_target(path, "--graph")
+
+
 def check_report(path: Path, option: str) -> None:
     """As `check_target`, for the page and the JSON file of the same name beside it."""
     if path.suffix == ".json":
@@ -105,14 +112,6 @@ def check_report(path: Path, option: str) -> None:
 def check_folder(path: Path, option: str) -> None:
     """Refuses, before the work, a folder for results that cannot be made or written to."""
     _check_writable(path, next(p for p in (path.absolute(), *path.absolute().parents) if p.exists()), option)
-
-
-def check_apart(results: Iterable[Path], sources: Iterable[Path], option: str) -> None:
-    """Refuses, before the work, results that would take the place of a file the command reads."""
-    read = {(s.st_dev, s.st_ino) for s in (p.stat() for p in sources if p.exists())}
-    for path in results:
-        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in read:
-            raise WriteError(f"{path}: {option} would replace a file that this command reads; choose another place")
 
 
 def _check_writable(path: Path, folder: Path, option: str) -> None:

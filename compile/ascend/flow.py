@@ -96,7 +96,7 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
     operators, build.without_program = custom_operators(model)
     build.command = command_line(model, soc)
     versions = {o.domain: o.version for o in model.opset_import}
-    with staging(options.output) as folder:
+    with staging(options.output, sources=options.sources) as folder:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
         for operator in operators:
             texts = {

@@ -76,7 +76,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         graph_step("partition", divide),
         *pipeline.QUANTISER,
     )
-    with staging(options.output) as folder:
+    with staging(options.output, sources=options.sources) as folder:
         qgraph = pipeline.run_steps(steps, None, ctx, more=1)
         graph = qgraph.graph
         build.dpu_nodes = sum(n.device == "NPU" for n in graph.nodes)

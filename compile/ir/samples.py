@@ -104,6 +104,10 @@ def load_sample(path: Path, record: Preprocess, specs: Mapping[str, InputSpec], 
     beside = path if tensors else companion(path)
     given = {**(fixed or {}), **({} if beside is None else read_arrays(beside))}
     if not tensors:
+        if record.input in given:
+            raise InputError(
+                f"{path}: input '{record.input}' is the image, found also an array for it; leave out --input {record.input}, or the array in the .npz beside it"
+            )
         picture = load_image(path)
         pixels, geometry = fit(picture, record)
         given[record.input] = to_float(pixels, record)

@@ -66,7 +66,7 @@ def export(options: Options, headers: Path | None = None) -> Export:
         for node, name in made.without_kernel.items()
     )
     ctx.note(f"node '{node}' ({name}) is written as standard operators" for node, name in made.lowered.items())
-    with staging(options.output) as place:
+    with staging(options.output, sources=options.sources) as place:
         (place / "model.onnx").write_bytes(model.SerializeToString())
         if signatures:
             (place / SOURCE).write_text(source(signatures), encoding="utf-8")

@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ ARTIFACTS = (BIN, XMODEL, QUANTISED, SUMMARY, REFERENCE, MANIFEST)
 
 
 @contextmanager
-def staging(output: Path, option: str = "-o") -> Iterator[Path]:
+def staging(output: Path, option: str = "-o", sources: Iterable[Path] = ()) -> Iterator[Path]:
     """A temporary folder in `output`; its files replace those in `output` when the block ends well, else nothing changes.
 
-    `option`: the one that chose `output`, for the message of the WriteError.
+    `option`: the one that chose `output`, for the message of the WriteError. `sources`: files that no result may replace.
     """
     created: list[Path] = []
     folder: Path | None = None
@@ -51,6 +51,7 @@ def staging(output: Path, option: str = "-o") -> Iterator[Path]:
             created.append(missing)
         folder = Path(tempfile.mkdtemp(prefix=".npuforge-", dir=output))
         yield folder
+        check_apart((output / file.name for file in folder.iterdir()), sources, option)
         _publish(folder, output)
     except OSError as error:
         in_work = max(folder.iterdir(), key=lambda p: p.stat().st_mtime_ns, default=output) if folder else output
@@ -66,6 +67,14 @@ def staging(output: Path, option: str = "-o") -> Iterator[Path]:
         for path in reversed(created):
             with contextlib.suppress(OSError):  # not empty: it holds the result
                 path.rmdir()
+
+
+def check_apart(results: Iterable[Path], sources: Iterable[Path], option: str) -> None:
+    """Refuses results that would take the place of a file the command reads."""
+    read = {(s.st_dev, s.st_ino) for s in (p.stat() for p in sources if p.exists())}
+    for path in results:
+        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in read:
+            raise WriteError(f"{path}: {option} would replace a file that this command reads; choose another place")
 
 
 def _final(text: str, folder: Path | None, output: Path) -> str:

@@ -127,7 +127,7 @@ def export(options: Options) -> Export:
     model = prepare_model(options.model, options.shapes)
     functions, made.without_kernel = functions_of(model)
     made.operators = list(functions)
-    with staging(options.output) as folder:
+    with staging(options.output, sources=options.sources) as folder:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
         ctx.note(
             f"node '{node}' ({name}) has no element-wise formula, so no plug-in was made"

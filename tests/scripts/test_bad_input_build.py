@@ -14,6 +14,7 @@ from command_line import GOOD, CommandLine, save_model, tiny_model
 
 from npuforge.compile.steps.import_onnx import import_model
 from npuforge.hw_kernels import arch as arches
+from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.comparison import OutputError, index_tensors
 
 Change = Callable[[dict[str, Any]], Any]
@@ -387,3 +388,18 @@ def test_oriented_truth_for_an_upright_head(command: CommandLine) -> None:
     line = command.refused(1, words, "evaluate", "build", "--images", "images", "--truth", "labels")
     assert "evaluate:" not in line.err
     command.refused(1, words, "compare", "build", "images", "--truth", "labels")
+
+
+def test_build_that_another_process_is_replacing(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a new build are there, its manifest not yet: waited for."""
+    assert command("compile", *GOOD[:-1], "other", "--mode", "pow2").code == 0
+    for name in ("model.bin", "quantised.npz"):
+        Path("other", name).rename(Path("build", name))
+    rest = [p.name for p in Path("other").iterdir()]
+
+    def finish(seconds: float) -> None:
+        for name in rest:
+            Path("other", name).replace(Path("build", name))
+
+    monkeypatch.setattr("npuforge.scripts.build_folder.time.sleep", finish)
+    assert open_build(Path("build")).manifest["mode"] == "pow2"

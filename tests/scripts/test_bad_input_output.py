@@ -96,14 +96,24 @@ def test_drawing_into_a_file(command: CommandLine) -> None:
         (("quantize", *GOOD[:-2], "-o", "net.onnx"), "net.onnx"),
         (("quantize", *GOOD[:-2], "-o", "images/../net.yaml"), "net.yaml"),
         (("reference", "record", "net.onnx", "images", "-o", "images/b.png"), "images/b.png"),
-        (("compile", *GOOD, "--graph", "net.onnx"), "net.onnx"),
+        (("compile", "net.html", *GOOD[1:], "--graph", "net.html"), "net.html"),
+        (("inspect", "net.html", "--graph", "net.html"), "net.html"),
+        (("compile", "model.onnx", "--target", "ascend:Ascend310P3", "-o", "."), "model.onnx"),
+        (("export", "model.onnx", "--to", "tensorrt", "-o", "."), "model.onnx"),
+        (("export", "model.onnx", "--to", "onnxruntime", "-o", "."), "model.onnx"),
         (("compile", "build/reference.onnx", *GOOD[1:]), "build/reference.onnx"),
     ],
     ids=lambda a: " ".join(a) if isinstance(a, tuple) else a,
 )
 def test_no_result_replaces_what_was_read(command: CommandLine, arguments: tuple[str, ...], file: str) -> None:
+    for name in ("net.html", "model.onnx"):
+        Path(name).write_bytes(Path("net.onnx").read_bytes())
     line = command.refused(1, ("would replace a file that this command reads",), *arguments).error_line
     assert Path(line.split()[1].rstrip(":")).resolve() == Path(file).resolve()
+
+
+def test_graph_of_another_kind(command: CommandLine) -> None:
+    command.refused(2, ("--graph net.png", "*.html or *.svg"), "inspect", "net.onnx", "--graph", "net.png")
 
 
 def test_drawn_beside_the_images(command: CommandLine) -> None:
