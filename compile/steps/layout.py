@@ -28,6 +28,9 @@ _UNARY = (
     "Cast",
     "Neg",
     "Exp",
+    "npuforge::Silu",
+    "npuforge::ClipSigmoid",
+    "com.example::CustomGELU",
 )
 _BINARY = ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")
 _TAKEN = (*_UNARY, *_BINARY, "Concat", "Pad", "ReduceMean", "ReduceMax")

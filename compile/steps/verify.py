@@ -12,7 +12,7 @@ from npuforge.compile.steps.onnx_nodes import split_operator
 from npuforge.compile.steps.partition import ATTRIBUTES, is_canonical, missing_attributes
 from npuforge.hw_kernels import operator as operators
 
-DATA_DEPENDENT = ("NonMaxSuppression", "NonZero", "Compress", "Unique")
+DATA_DEPENDENT = ("NonMaxSuppression", "NonZero", "Compress", "Unique", "npuforge::RotatedNms")
 SHAPED_BY_INPUT = ("Reshape", "Slice", "TopK", "Expand", "Tile", "Resize", "Pad")  # by their second and further inputs
 CANONICAL_FROM = ("fuse", "partition", "calibrate", "quantise", "tile", "plan", "generate")
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.onnx_nodes import infer_node
+from npuforge.hw_kernels import operator
 
 OPEN = -1
 Shape = tuple[int, ...]
@@ -33,13 +34,20 @@ def _output_bounds(node: Node, graph: Graph, tensors: dict[str, TensorInfo]) -> 
     x = tensors[node.inputs[0]].shape
     if node.op == "NonMaxSuppression":
         batch, classes, boxes = tensors[node.inputs[1]].shape
-        limit = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
-        kept = boxes if limit is None else min(boxes, int(limit.reshape(-1)[0]))
+        most = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+        kept = boxes if most is None else min(boxes, int(most.reshape(-1)[0]))
         return [(batch * classes * max(kept, 1), 3)]
+    if node.op == "npuforge::RotatedNms":
+        classes, boxes = tensors[node.inputs[1]].shape
+        limit = int(node.attrs.get("max_output_boxes_per_class", 0)) or boxes
+        return [(classes * max(min(boxes, limit), 1), 2)]
     if node.op == "NonZero":
         return [(max(len(x), 1), math.prod(x))]
     if node.op in ("Compress", "Unique"):
         return [tuple(math.prod(x) if d == OPEN else d for d in tensors[t].shape) if t else () for t in node.outputs]
+    if "::" in node.op:
+        found = operator.registry()[node.op].infer(node, [tensors[t].shape if t else () for t in node.inputs])
+        return [tuple(int(d) for d in shape) for shape in found[: len(node.outputs)]]
     result: list[Shape] = []
     for name, (shape, _) in zip(node.outputs, infer_node(node, tensors, graph.constants, graph.opset), strict=True):
         known = shape if shape is not None else tensors[name].shape if name else ()

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+
+from npuforge.compile.steps.partition import partition
+from npuforge.quant.executor import ReferenceExecutor
 
 CONV: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 ONE: dict[str, Any] = {"kernel_shape": [1, 1]}
@@ -98,3 +102,34 @@ def test_heads_keep_their_order(build, same, weights):
     nodes = [*block("x", "a", "w34"), ("Sigmoid", ["a"], ["s"], {}), ("Mul", ["s", "c4"], ["y"], {})]
     graph = same(build(nodes, shape=IMAGE, constants={"w34": weights(4, 3, 3, 3), "c4": weights(4)}))
     assert [n.op for n in graph.nodes] == ["Conv", "Transpose", "Sigmoid", "Mul"]
+
+
+OWN = {  # the kit's own operators and their formulas (docs/own-operators.md)
+    "npuforge::Silu": lambda x: x / (1 + np.exp(-x)),
+    "npuforge::ClipSigmoid": lambda x: np.clip(1 / (1 + np.exp(-x)), 0.1, 0.9),
+    "com.example::CustomGELU": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_operators_between_convolutions(build, compiled, weights, name):
+    """Expected: ONNX Runtime's convolutions with the formula in float64 between them."""
+    domain, kind = name.split("::")
+    before, after = block("x", "a", "w34"), block("m", "y", "w42", ONE)
+    first, last = {"w34": weights(4, 3, 3, 3)}, {"w42": weights(2, 4, 1, 1)}
+    middle = (kind, ["a"], ["m"], {}, "own", domain)
+    model = build([*before, middle, *after], shape=IMAGE, constants=first | last, domains=[domain])
+    graph = partition(compiled(model))
+    assert [(n.op, n.device) for n in graph.nodes] == [("Conv", "NPU"), ("Conv", "NPU"), ("Transpose", "CPU")]
+    x = np.random.default_rng(3).normal(size=IMAGE).astype(F)
+
+    def runtime(nodes, shape, constants, output, value):
+        proto = build(nodes, shape=shape, constants=constants, outputs=[output])
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        return session.run(None, {proto.graph.input[0].name: value})[0]
+
+    a = runtime(before, IMAGE, first, "a", x)
+    after = [("Identity", ["x"], ["m"], {}), *after]
+    expected = runtime(after, a.shape, last, "y", OWN[name](a.astype(np.float64)).astype(F))
+    found = ReferenceExecutor(graph).run({"x": x.transpose(0, 3, 1, 2)})["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

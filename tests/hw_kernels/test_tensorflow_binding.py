@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,13 @@ from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.hw_kernels.bindings import tensorflow_ops
 from npuforge.hw_kernels.levels import declared
 
-pytestmark = [pytest.mark.full, pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed"),
+    pytest.mark.usefixtures("tensorflow_library"),
+]
 OWN = subjects(lambda op: declared(op, "TF"))
 TRAINED = [s for s in OWN if declared(s.op, "gradient") and all(0 not in np.shape(x) for x in s.inputs())]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("tf") / "npuforge_tf.so"
-    tensorflow_ops.build(path)
-    tensorflow_ops.load(path)
-    yield path
 
 
 def call(subject: Subject, *inputs: Any) -> list[Any]:
@@ -117,7 +112,7 @@ def test_what_has_no_kernel_is_refused() -> None:
         tensorflow_ops.run("npuforge::Nothing", np.zeros(2, np.float32))
 
 
-def test_saved_model_in_another_process(tmp_path: Path, library: Path) -> None:
+def test_saved_model_in_another_process(tmp_path: Path, tensorflow_library: Path) -> None:
     class Network(tf.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -142,4 +137,6 @@ def test_saved_model_in_another_process(tmp_path: Path, library: Path) -> None:
         "found = tf.saved_model.load(folder + '/model')(tf.constant(np.load(folder + '/x.npy'))).numpy()\n"
         "np.testing.assert_array_equal(found, np.load(folder + '/y.npy'))\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path), str(library)], check=True, env=dict(os.environ))
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(tensorflow_library)], check=True, env=dict(os.environ)
+    )
