@@ -123,6 +123,7 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Shapes) -> None:
     real = [v for v in graph.input if v.name not in initialisers]
     del graph.input[:]
     graph.input.extend(real)
+    model.ir_version = max(model.ir_version, 4)  # before 4 an initialiser had to be an input as well
     names = [v.name for v in graph.input]
     if "" in shapes and len(names) == 1:  # `--shape 1x3x320x320`
         shapes = {names[0]: shapes[""]}

@@ -27,7 +27,7 @@ def run(graph: Graph, ctx: Context) -> QGraph:
     assert ctx.statistics is not None
     qgraph = quantize(graph, ctx.statistics, options.mode, options.calibrator, options.alpha, ctx.preprocess)
     ctx.qgraph = qgraph
-    ctx.notices += [str(mixed) for mixed in mixed_ranges(qgraph, ctx.statistics)]
+    ctx.note(str(mixed) for mixed in mixed_ranges(qgraph, ctx.statistics))
     return qgraph
 
 

@@ -320,3 +320,18 @@ def test_operator_set_of_the_future(command: CommandLine) -> None:
     words = ("net.onnx: operator set 99", f"knows up to {onnx.defs.onnx_opset_version()}")
     command.refused(1, words, "compile", *GOOD)
     command.refused(1, words, "inspect", "net.onnx")
+
+
+def test_initialisers_listed_as_inputs(command: CommandLine) -> None:
+    """IR 3. The reference of the build is a valid file of its own: `compare` and `evaluate` read it."""
+    model = onnx.load("net.onnx")
+    model.ir_version, model.opset_import[0].version = 3, 11
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 7, 8, 8]))
+    for value in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(value.name, value.data_type, list(value.dims)))
+    onnx.checker.check_model(model)
+    onnx.save(model, "net.onnx")
+    assert command("compile", *GOOD).code == 0
+    onnx.checker.check_model(onnx.load("build/reference.onnx"))
+    assert command("compare", "build", "images").code == 0
+    assert command("evaluate", "build", "--images", "images", "--truth", "truth.json").code == 0
