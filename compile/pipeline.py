@@ -35,6 +35,7 @@ from npuforge.compile.steps import (
 from npuforge.compile.steps.dequantise import forget_scales
 from npuforge.compile.steps.generate import CompiledProgram
 from npuforge.compile.steps.verify import verify as verify_graph
+from npuforge.hw_kernels.operator import refused_packages
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def _graph_step(name: str, run: Callable[[Any, Context], Graph]) -> Step:
 
 def _import(state: None, ctx: Context) -> Graph:
     imported = import_onnx.import_onnx(ctx.options.model, ctx.options.shapes)
+    ctx.note(refused_packages())
     ctx.note(str(w) for w in imported.warnings)
     if imported.graph.grids and (not ctx.options.own_scales or ctx.options.mode != "fine"):
         forget_scales(imported.graph)

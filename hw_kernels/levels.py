@@ -30,9 +30,8 @@ def for_frameworks(case: Case) -> bool:
 
 def folder(op: Op) -> Path | None:
     """The operator's folder, None for one of another package."""
-    parts = type(op).__module__.split(".")
-    found = FOLDER / parts[-2] if len(parts) > 1 else None
-    return found if found is not None and found.is_dir() else None
+    module = type(op).__module__
+    return FOLDER / module.split(".")[-2] if module.startswith(f"{__package__}.ops.") else None
 
 
 def _has_file(op: Op, name: str) -> bool:

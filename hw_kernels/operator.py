@@ -165,14 +165,29 @@ def register(op_class: OpClass) -> OpClass:
 
 
 @cache
-def registry() -> dict[str, Op]:
-    """All operators by name: every folder of `hw_kernels/ops`, then the entry points of installed packages."""
+def refused_packages() -> tuple[str, ...]:
+    """Finds the operators, once: every folder of `hw_kernels/ops`, then the entry points of installed packages. Gives one line for every entry
+    point that cannot be loaded: a network without its operators needs none of it, so that this is a notice."""
     for path in sorted((Path(__file__).parent / "ops").glob("*/op.py")):
         importlib.import_module(f"npuforge.hw_kernels.ops.{path.parent.name}.op")
+    refused = []
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        loaded = entry.load()  # a module that registers on import, or an operator class
-        if isinstance(loaded, type) and issubclass(loaded, Op) and not set(loaded.names) <= set(_REGISTERED):
-            register(loaded)
+        try:
+            loaded = entry.load()  # a module that registers on import, or an operator class
+            if isinstance(loaded, type) and issubclass(loaded, Op) and not set(loaded.names) <= set(_REGISTERED):
+                register(loaded)
+        except Exception as error:  # somebody else's code: whatever it raises
+            package = entry.dist.name if entry.dist is not None else "of no name"
+            refused.append(
+                f"package {package}: its entry point {entry.name} = {entry.value} ({ENTRY_POINT_GROUP}) cannot be loaded: "
+                f"{type(error).__name__}: {' '.join(str(error).split())}; its operators are left out; repair or uninstall the package"
+            )
+    return tuple(refused)
+
+
+def registry() -> dict[str, Op]:
+    """All operators by name."""
+    refused_packages()
     return _REGISTERED
 
 
@@ -186,7 +201,12 @@ def get(node: Node) -> Op:
     op = find(node.op)
     if op is None:
         raise UnsupportedError(
-            f"node {node.name}: operator {node.op} is not known; register it under the entry point group {ENTRY_POINT_GROUP}"
+            "; ".join(
+                (
+                    f"node {node.name}: operator {node.op} is not known; register it under the entry point group {ENTRY_POINT_GROUP}",
+                    *refused_packages(),
+                )
+            )
         )
     return op
 

@@ -101,6 +101,7 @@ def register(app: typer.Typer) -> None:
         model: m.Model,
         arch: m.ArchName = m.DEFAULT_ARCH,
         shape: m.Shapes = None,
+        precision: m.Precision = "int8",
         dump_steps: m.DumpSteps = None,
         verbose: Annotated[
             bool, typer.Option("--verbose", "-v", help="List every node, and every node of a reason")
@@ -112,7 +113,8 @@ def register(app: typer.Typer) -> None:
         if picture is not None:
             check_picture(picture)
             check_apart([picture], [model], "--graph")
-        graph = pipeline.inspect(m.Choices(model, arch=arch, shape=shape, dump_steps=dump_steps).check(Path()))
+        choices = m.Choices(model, arch=arch, shape=shape, precision=precision, dump_steps=dump_steps)
+        graph = pipeline.inspect(choices.check(Path()))
         refused = compile_refuses(graph, shape is not None)
         if refused:
             show_notice(f"npuforge compile refuses this network: {refused}")

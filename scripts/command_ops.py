@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from npuforge.hw_kernels.operator import registry
+from npuforge.hw_kernels.levels import declared
+from npuforge.hw_kernels.operator import refused_packages, registry
 from npuforge.scripts import bf16_errors, curve_errors, operator_levels
-from npuforge.scripts.common import print_json
-
-OPS_FOLDER = Path(__file__).resolve().parent.parent / "hw_kernels" / "ops"
+from npuforge.scripts.common import print_json, show_notice
 
 
 def _first_line(text: str | None) -> str:
@@ -22,15 +21,13 @@ def operator_rows() -> list[dict[str, Any]]:
     """One row per operator name: ONNX names, formula, devices, constraints."""
     rows = []
     for name, op in sorted(registry().items()):
-        on_npu = op.program is not None
-        folder = type(op).__module__.split(".")[-2]
         rows.append(
             {
                 "name": name,
                 "onnx": list(op.onnx),
                 "meaning": _first_line(type(op).__doc__),
-                "npu": on_npu,
-                "cpu": (Path(OPS_FOLDER) / folder / "cpu.hpp").is_file(),
+                "npu": op.program is not None,
+                "cpu": declared(op, "CPU"),
                 "constraints": [_first_line(c.__doc__) for c in op.constraints],
             }
         )
@@ -83,6 +80,8 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """List the operators, their devices and constraints. Example: npuforge ops"""
+        for problem in refused_packages():
+            show_notice(problem)
         if errors is not None:
             curve_errors.write(errors)
         elif as_bf16_errors:

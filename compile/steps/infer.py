@@ -203,8 +203,13 @@ def _infer_custom(graph: Graph, node: Node) -> None:
         return
     if operator is None:
         raise UnsupportedError(
-            f"node '{node.name}': no operator '{node.op}' is known; add an operator folder (hw_kernels/ops/<op>/op.py) or install the "
-            "package that registers it under the entry-point group 'npuforge.ops'"
+            "; ".join(
+                (
+                    f"node '{node.name}': no operator '{node.op}' is known; add an operator folder (hw_kernels/ops/<op>/op.py) or install the "
+                    "package that registers it under the entry-point group 'npuforge.ops'",
+                    *operators.refused_packages(),
+                )
+            )
         )
     shapes = [graph.tensors[t].shape for t in node.inputs if t]
     try:

@@ -22,7 +22,9 @@ from npuforge.compile.steps.infer import find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, operator_name
 from npuforge.compile.steps.write_files import staging
 from npuforge.compile.tensorrt.expression import Function, function_of
+from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.operator import refused_packages
 
 HEADER, KERNELS, PLUGINS = "npuforge_functions.h", "npuforge_kernels.cu", "npuforge_plugins.cpp"
 TEMPLATE = Path(__file__).with_name("plugin_template.hpp")
@@ -62,6 +64,14 @@ def functions_of(model: onnx.ModelProto) -> tuple[dict[str, Function], dict[str,
             )
         found[node.op_type] = function_of(f"npuforge_{node.op_type}", operator.formula)
     return found, without
+
+
+def _instead_of_formula(name: str) -> str:
+    """What the operator is, in words of a notice."""
+    operator = find_operator(name)
+    if operator is None:
+        return "is an operator that nobody registered"
+    return "is an NPU-DSL program" if isinstance(operator.program, KernelProgram) else "has no element-wise formula"
 
 
 def header(functions: dict[str, Function]) -> str:
@@ -127,10 +137,11 @@ def export(options: Options) -> Export:
     model = prepare_model(options.model, options.shapes)
     functions, made.without_kernel = functions_of(model)
     made.operators = list(functions)
+    ctx.note(refused_packages())
     with staging(options.output, sources=options.sources) as folder:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
         ctx.note(
-            f"node '{node}' ({name}) has no element-wise formula, so no plug-in was made"
+            f"node '{node}' ({name}) {_instead_of_formula(name)}; only operators with an element-wise formula get a plug-in, so none was made"
             for node, name in made.without_kernel.items()
         )
         if functions:

@@ -12,11 +12,12 @@ meaning, `optimise` makes engine instructions of it, `kernel_program.py` runs th
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npuforge.compile.ir.errors import InstructionError
+from npuforge.compile.ir.errors import InstructionError, NpuforgeError
 from npuforge.hw_kernels.dsl.kernel_optimise import STAGED, optimise
 from npuforge.hw_kernels.dsl.tile import Dtype
 from npuforge.hw_kernels.dsl.trace import Operation, Trace, Value, tracing
@@ -121,12 +122,25 @@ class Kernel:
         given = {k: v for k, v in (attributes or {}).items() if k in self.attributes}
         with tracing(trace):
             tiles = [trace.add(Operation("input", number, dtype=dtype)) for number in range(self.inputs)]
-            result = self.function(*tiles, **given)
+            try:
+                result = self.function(*tiles, **given)
+            except NpuforgeError:
+                raise
+            except Exception as error:  # the user's Python: whatever it raises
+                raise InstructionError(
+                    f"{self._line_of(error)}: {self.name}: {type(error).__name__}: {error}; the program is run once, on tiles without values"
+                ) from error
         place = f"{self.function.__code__.co_filename}:{self.function.__code__.co_firstlineno}"
         if not isinstance(result, Value) or result.trace is not trace:
             raise InstructionError(f"{place}: {self.name}: a program returns one tile, found {type(result).__name__}")
         trace.result = _finished(trace, result, place)
         return trace
+
+    def _line_of(self, error: Exception) -> str:
+        """file:line of the program where `error` comes from: its last line in the program's file, the function's first if it was not entered."""
+        code = self.function.__code__
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == code.co_filename]
+        return f"{code.co_filename}:{lines[-1] if lines else code.co_firstlineno}"
 
     def meaning(self, attributes: dict[str, Any] | None = None) -> Trace:
         """The trace for shapes and float64 values, which precisions share: a program may have been written for one of them only."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -79,9 +79,18 @@ class Operation:
         return float(self.window.kernel[0] * self.window.kernel[1]) if self.mean else 1.0
 
 
+def _refused(sign: str, instead: str) -> Callable[..., NoReturn]:
+    """A method for one of Python's operators on tiles: the error at the program's line, with the instruction to use."""
+
+    def method(self: Value, *other: Any) -> NoReturn:
+        raise failure(sign, f"Python's operators are no instructions; use {instead}")
+
+    return method
+
+
 @dataclass(frozen=True)
 class Value:
-    """A tile inside a program: the result of one operation."""
+    """A tile inside a program: the result of one operation. Python's and numpy's operators on it are refused."""
 
     trace: Trace
     index: int
@@ -95,6 +104,25 @@ class Value:
     def dtype(self) -> Dtype:
         """Element type."""
         return self.operation.dtype
+
+    __add__ = __radd__ = _refused("+", "vadd(tile, tile) or vadds(tile, number)")
+    __sub__ = _refused("-", "vsub(tile, tile) or vadds(tile, -number)")
+    __rsub__ = _refused("-", "vadds(vmuls(tile, -1.0), number)")
+    __mul__ = __rmul__ = _refused("*", "vmul(tile, tile) or vmuls(tile, number)")
+    __truediv__ = _refused("/", "vmuls(tile, 1.0 / number); the NPU divides by no tile")
+    __rtruediv__ = _refused("/", "other instructions; the NPU divides by no tile")
+    __neg__ = _refused("-", "vmuls(tile, -1.0)")
+    __pow__ = _refused("**", "vmul(tile, tile)")
+    __abs__ = _refused("abs", "vabs(tile)")
+    __lt__ = __le__ = __gt__ = __ge__ = _refused(
+        "comparison", "vmax, vmin, vmaxs or vmins: a tile has no values while the program is traced"
+    )
+
+    def __array_ufunc__(self, function: np.ufunc, *operands: Any, **options: Any) -> NoReturn:
+        raise failure(
+            f"numpy.{function.__name__}",
+            "a tile has no values while the program is traced; use the instructions of the DSL",
+        )
 
 
 @dataclass(eq=False)

@@ -18,7 +18,9 @@ from onnx import TensorProto, helper
 from npuforge.compile.context import Options
 from npuforge.compile.tensorrt import plugin
 from npuforge.compile.tensorrt.expression import function_of
-from npuforge.hw_kernels import arch
+from npuforge.hw_kernels import arch, operator
+from npuforge.hw_kernels.dsl.kernel import kernel, vmuls
+from npuforge.hw_kernels.dsl.kernel_program import KernelOp
 from npuforge.hw_kernels.formulas import FORMULAS, Formula
 
 ATTRIBUTES = {"LeakyRelu": {"alpha": 0.3}, "Elu": {"alpha": 0.7}, "HardSigmoid": {"alpha": 0.25, "beta": 0.4}}
@@ -87,6 +89,20 @@ def test_files_without_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "npuforge",
         "npuforge",
     ]
+
+
+def test_a_program_of_the_dsl_is_called_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Twice(KernelOp):
+        names = ("npuforge::YoloDecode",)
+        pixel_kernel = kernel(lambda x: vmuls(x, 2.0))
+
+    given, notices = options(tmp_path), list[str]()
+    given.notice = notices.append
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(operator.registry(), "npuforge::YoloDecode", Twice())
+    plugin.export(given)
+    (line,) = (n for n in notices if "'decode'" in n)
+    assert "is an NPU-DSL program; only operators with an element-wise formula get a plug-in" in line
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the path")

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from contract import check_gradient
 
+from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.steps.partition import failed, partition
 from npuforge.hw_kernels import operator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +38,10 @@ def test_python_part_registers_and_computes(monkeypatch: pytest.MonkeyPatch) -> 
     assert check_gradient(op, node, [x]) == 1
     graph = Graph("g", [node], {}, {}, ["x"], ["y"])
     assert op.failed_constraint(node, graph) == "Square has no NPU program yet: it runs on the CPU partition"
+    reason = "the NPU has no operator com.example::Square"  # what the page says inspect shows until step 3, and the end until step 2
+    assert failed(node, graph) == reason and f"`{reason}`" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    with pytest.raises(UnsupportedError, match="can run nowhere"):
+        partition(graph)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -128,6 +129,30 @@ def test_errors_name_the_line_of_the_program() -> None:
         assert words in str(error.value) and line_of(function, offset) in str(error.value), error.value
     with pytest.raises(InstructionError, match="a fixed number of tiles"):
         kernel(lambda *x: x[0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda x: x * x, "*: Python's operators are no instructions; use vmul(tile, tile)"),
+        (lambda x: 2.0 * x, "vmuls(tile, number)"),
+        (lambda x: x + 1, "vadds(tile, number)"),
+        (lambda x: 1 - x, "vadds(vmuls(tile, -1.0), number)"),
+        (lambda x: x - x, "vsub(tile, tile)"),
+        (lambda x: x / 2, "vmuls(tile, 1.0 / number)"),
+        (lambda x: -x, "vmuls(tile, -1.0)"),
+        (lambda x: x**2, "vmul(tile, tile)"),
+        (lambda x: k.vrelu(x) if x > 0 else x, "vmaxs"),
+        (lambda x: np.float64(2.0) * x, "numpy.multiply: a tile has no values"),
+        (lambda x: np.tanh(x), "numpy.tanh: a tile has no values"),
+        (lambda x: math.tanh(x), "TypeError: must be real number"),
+        (lambda x: x[0], "TypeError: 'Value' object is not subscriptable"),
+    ],
+)
+def test_python_on_tiles_is_refused_at_its_line(wrong: Callable[..., Any], words: str) -> None:
+    with pytest.raises(InstructionError) as error:
+        kernel(wrong).trace()
+    assert words in str(error.value) and line_of(wrong, 0) in str(error.value), error.value
 
 
 def test_tiles_of_two_programs_do_not_mix() -> None:
