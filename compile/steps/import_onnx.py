@@ -28,6 +28,7 @@ from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_nam
 from npuforge.compile.steps.opset import upgrade
 from npuforge.compile.steps.qoperator import expand_quantised
 from npuforge.compile.steps.rewrite import Editor
+from npuforge.compile.steps.widen import widen_bfloat16
 
 _FLOATS = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 _INPUT_TYPES = (
@@ -87,13 +88,15 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
 
 
 def prepare_model(source: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelProto:
-    """The checked model with every node named and every input static; arithmetic untouched (this is what the float reference runs)."""
+    """The checked model with every node named, every input static, bfloat16 as float32; else arithmetic untouched (this is what the float reference
+    runs)."""
     if isinstance(source, onnx.ModelProto):
         model = onnx.ModelProto()
         model.CopyFrom(source)
         check_model(source.graph.name or "model", model)
     else:
         model = read_model(Path(source))
+    widen_bfloat16(model)
     _name_nodes(model)
     _fix_inputs(model, shapes or {})
     return model

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from command_line import GOOD, CommandLine, make_model, node, save_model, tiny_model
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 REST = ("--calib", "images", "-o", "build")
 
@@ -335,3 +335,24 @@ def test_initialisers_listed_as_inputs(command: CommandLine) -> None:
     onnx.checker.check_model(onnx.load("build/reference.onnx"))
     assert command("compare", "build", "images").code == 0
     assert command("evaluate", "build", "--images", "images", "--truth", "truth.json").code == 0
+
+
+def test_network_in_bfloat16_can_be_compared(command: CommandLine) -> None:
+    """Weights, activations and a cast at either end: every value fits float32, which ONNX Runtime can run."""
+    model = onnx.load("net.onnx")
+    narrow = TensorProto.BFLOAT16
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(helper.make_tensor(tensor.name, narrow, values.shape, values.ravel()))
+    for each in model.graph.node:
+        for names in (each.input, each.output):
+            names[:] = [{"x": "x16", "y": "y16"}.get(name, name) for name in names]
+    model.graph.node.insert(0, node("Cast", ["x"], ["x16"], "narrow", to=narrow))
+    model.graph.node.append(node("Cast", ["y16"], ["y"], "wide", to=TensorProto.FLOAT))
+    model.opset_import[0].version = 22  # the first with convolutions in bfloat16
+    onnx.save(model, "net.onnx")
+    assert command("compile", *GOOD).code == 0
+    assert command("compare", "build", "images").code == 0
+    rounded = np.asarray(numpy_helper.to_array(model.graph.initializer[0]), np.float32)
+    stored = {t.name: numpy_helper.to_array(t) for t in onnx.load("build/reference.onnx").graph.initializer}
+    np.testing.assert_array_equal(stored[model.graph.initializer[0].name], rounded)
