@@ -146,7 +146,13 @@ class RotatedConv2d(_Convolution):
 
 
 class BatchNorm2d(nn.Module):
-    """As torch's: batch statistics in training, running ones in evaluation. `momentum` is torch's (share of the new value)."""
+    """As torch's: batch statistics in training, running ones in evaluation. `momentum` is torch's (share of the new value).
+
+    The state is torch's, `num_batches_tracked` included, so that either loads the other's strictly; ValueError in training
+    where a channel has only one value.
+    """
+
+    _version = 2  # torch's: a state of version 1 has no num_batches_tracked
 
     def __init__(self, channels: int, epsilon: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
@@ -157,6 +163,14 @@ class BatchNorm2d(nn.Module):
         self.running_var: Tensor
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.num_batches_tracked: Tensor
+        self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, metadata: Any, *rest: Any) -> None:
+        """A state saved before the count was kept leaves the count as it is."""
+        if metadata.get("version", 1) < 2:
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, metadata, *rest)
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape as x. Running variance is torch's: of the sample, n / (n - 1) times the population's."""
@@ -164,10 +178,16 @@ class BatchNorm2d(nn.Module):
         if not self.training:
             y: Tensor = run("BatchNormalization", x, self.weight, self.bias, *statistics, epsilon=self.epsilon)
             return y
+        count = x.numel() // x.shape[1]
+        if count == 1:
+            raise ValueError(
+                f"BatchNorm2d in training needs more than 1 value per channel, the input has shape {list(x.shape)};"
+                " give a larger batch or map, or call eval()"
+            )
         attributes = {"epsilon": self.epsilon, "momentum": 1.0 - self.momentum, "training_mode": 1}
         y, mean, variance = run("BatchNormalization", x, self.weight, self.bias, *statistics, outputs=3, **attributes)
-        count = x.numel() // x.shape[1]
         with torch.no_grad():
+            self.num_batches_tracked.add_(1)
             old = (1.0 - self.momentum) * self.running_var
             self.running_mean.copy_(mean)
             self.running_var.copy_(old + (variance - old) * (count / (count - 1)))

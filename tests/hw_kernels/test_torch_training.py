@@ -68,18 +68,36 @@ def curve(network: Any, steps: int) -> list[float]:
 def test_fifty_steps_give_torchs_loss_curve() -> None:
     torch.manual_seed(3)
     theirs, ours = Torchs().double(), Ours().double()
-    state = {k: v for k, v in theirs.state_dict().items() if "num_batches" not in k}
-    assert ours.load_state_dict(state) is not None
+    ours.load_state_dict(theirs.state_dict())
     expected, found = curve(theirs, 50), curve(ours, 50)
     assert expected[-1] < 0.8 * expected[0], "the network learns"
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     for name, value in theirs.state_dict().items():
-        if "num_batches" not in name:
-            torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-7, atol=1e-9)
     theirs.eval()
     ours.eval()
     x = torch.randn(2, 3, 12, 12, dtype=torch.float64)
     torch.testing.assert_close(ours(x), theirs(x), rtol=1e-7, atol=1e-9)
+
+
+def test_batch_norm_state_is_torchs() -> None:
+    ours, theirs = modules.BatchNorm2d(2), torch.nn.BatchNorm2d(2)
+    for _ in range(3):
+        x = torch.randn(2, 2, 3, 3)
+        ours(x), theirs(x)
+    theirs.load_state_dict(ours.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    assert int(ours.num_batches_tracked) == 3
+    before_the_count = {k: v for k, v in ours.state_dict().items() if k != "num_batches_tracked"}
+    modules.BatchNorm2d(2).load_state_dict(before_the_count)
+
+
+def test_batch_norm_refuses_one_value_per_channel_in_training() -> None:
+    ours = modules.BatchNorm2d(2)
+    with pytest.raises(ValueError, match=r"more than 1 value per channel, the input has shape \[1, 2, 1, 1\]"):
+        ours(torch.zeros(1, 2, 1, 1))
+    assert int(ours.num_batches_tracked) == 0
+    assert ours.eval()(torch.zeros(1, 2, 1, 1)).shape == (1, 2, 1, 1)
 
 
 # ---- the operators that torch has not, written out in torch
