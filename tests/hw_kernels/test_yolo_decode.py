@@ -145,3 +145,24 @@ def test_cpu_partition_gives_the_reference(case: Case) -> None:
         native.run_operator(
             NAME, json.dumps(case.attrs | {"strides": [8] * 7}), "null", inputs, [False] * len(inputs), 3
         )
+
+
+def test_a_second_image_is_refused() -> None:
+    op, node, inputs = example()
+    with pytest.raises(ModelError, match=r"input a of YoloDecode has shape \[2, 14, 2, 3\]; expected \[1, 14, H, W\]"):
+        op.reference(node, [np.repeat(inputs[0], 2, 0), inputs[1]])
+
+
+def test_sizes_without_a_gradient_get_zero_where_the_box_is_infinite() -> None:
+    """Only scores are differentiated and e^tw leaves float64: d score / d tw is 0, not 0 times infinity."""
+    op, node, inputs = example()
+    inputs = [x.copy() for x in inputs]
+    inputs[0][:, [2, 3, 9, 10]] = 1e5  # tw and th of both anchors
+    zeros = [np.zeros((1, 16, 4)), np.ones((1, 16)), np.zeros((1, 16))]
+    found = op.gradient(node, inputs, zeros)[0]
+    assert found is not None and np.isfinite(found).all()
+    assert not found[:, [2, 3, 9, 10]].any() and found[:, [4, 11]].all()
+    moved = [np.ones_like(x) for x in inputs]
+    moved[0][:, [2, 3, 9, 10]] = 0.0
+    of_inputs, of_outputs = op.second_gradient(node, inputs, zeros, moved)
+    assert all(np.isfinite(x).all() for x in (*of_inputs, *of_outputs) if x is not None)

@@ -119,12 +119,13 @@ class YoloDecode(Op):
         return [(1, count, 4), (1, count), (1, count)]
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        self.infer(node, [np.shape(x) for x in inputs])  # refuses a second image: a framework hands over what it has
         attributes = Attributes.of(node, len(inputs))
         boxes, scores, classes = [], [], []
         for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
             t = _rows(head.astype(np.float64), len(anchors))
             centre = (_sigmoid(t[..., :2]) + _cells(t)) * stride
-            half = np.exp(t[..., 2:4]) * anchors / 2
+            half = _half(t, anchors)
             boxes.append(np.concatenate([centre - half, centre + half], -1).reshape(-1, 4))
             scores.append((_sigmoid(t[..., 4]) * _sigmoid(t[..., 5:]).max(-1)).reshape(-1))
             classes.append(t[..., 5:].argmax(-1).reshape(-1).astype(np.float64))
@@ -147,7 +148,7 @@ class YoloDecode(Op):
             result = np.zeros_like(t)
             position = _sigmoid(t[..., :2])
             result[..., :2] = box.sum(-2) * position * (1 - position) * stride
-            result[..., 2:4] = (box[..., 1, :] - box[..., 0, :]) * np.exp(t[..., 2:4]) * anchors / 2
+            result[..., 2:4] = _times(box[..., 1, :] - box[..., 0, :], _half(t, anchors))
             objectness, best = _sigmoid(t[..., 4]), t[..., 5:].argmax(-1)[..., None]
             probability = _sigmoid(np.take_along_axis(t[..., 5:], best, -1))[..., 0]
             result[..., 4] = score * probability * objectness * (1 - objectness)
@@ -177,10 +178,11 @@ class YoloDecode(Op):
             slope, bend = _slopes(t[..., :2])
             result[..., :2] = v[..., :2] * box.sum(-2) * bend * stride
             of_box += (v[..., :2] * slope * stride)[..., None, :]
-            half = np.exp(t[..., 2:4]) * anchors / 2
-            result[..., 2:4] = v[..., 2:4] * (box[..., 1, :] - box[..., 0, :]) * half
-            of_box[..., 1, :] += v[..., 2:4] * half
-            of_box[..., 0, :] -= v[..., 2:4] * half
+            half = _half(t, anchors)
+            moved = _times(v[..., 2:4], half)
+            result[..., 2:4] = _times(v[..., 2:4] * (box[..., 1, :] - box[..., 0, :]), half)
+            of_box[..., 1, :] += moved
+            of_box[..., 0, :] -= moved
             best = t[..., 5:].argmax(-1)[..., None]
             named, v_named = (np.take_along_axis(x[..., 5:], best, -1)[..., 0] for x in (t, v))
             o, p = _sigmoid(t[..., 4]), _sigmoid(named)
@@ -192,6 +194,17 @@ class YoloDecode(Op):
             of_outputs[1][0, part] = (v_o * p * o1 + v_named * o * p1).reshape(-1)
             results.append(_columns(result))
         return results, of_outputs
+
+
+def _half(t: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """Half the width and height of each box; infinite where e^t leaves float64."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(t[..., 2:4]) * anchors / 2)
+
+
+def _times(gradient: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Their product; 0 where no gradient arrives, of an infinite box too."""
+    return np.asarray(gradient * np.where(gradient == 0, 0.0, half))
 
 
 def _slopes(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
