@@ -1,7 +1,8 @@
 """Lint of HLS C++: what no synthesis tool takes. `python -m npuforge.hw_kernels.hls_lint FILE...` names each finding with its line; exit code 1.
 
-Refused: memory from the heap, the standard library and block copies, virtual calls, exceptions, recursion, loops without a bound, floating point,
-includes and pragmas outside the portability header (hls/npu_port.hpp), input and output, lambdas and function pointers.
+Refused: memory from the heap, the standard library and block copies, virtual calls, exceptions, recursion, loops whose header does not bound them, arrays
+of variable length, compiler builtins, floating point, includes and pragmas outside the portability header (hls/npu_port.hpp), input and output, lambdas
+and function pointers.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ from pathlib import Path
 
 FORBIDDEN = {
     "dynamic memory": r"\b(new|delete|malloc|calloc|realloc|free|alloca)\b",
-    "standard library": r"\bstd\s*::",
+    "standard library": r"\bstd\s*::|\busing\s+namespace\s+std\b|\b(vector|deque|list|map|set|unordered_\w+|basic_string|function)\s*<",
+    "compiler builtin": r"\b__builtin_\w+",
     "virtual call": r"\b(virtual|override|dynamic_cast|typeid)\b",
     "exception": r"\b(throw|try|catch)\b",
     "unbounded loop": r"\b(while|do|goto)\b",
     "block copy": r"\b(memcpy|memmove|memset)\b",
-    "floating point": r"\b(float|double|sqrt|exp|expf|log|pow|sin|cos|tanh)\b",
+    "floating point": r"\b(float|double|(sqrt|exp|log|pow|sin|cos|tanh)[fl]?)\b",
     "include": r"#\s*include\s*<",
     "raw pragma": r"#\s*pragma\s+(?!once)|\b_Pragma\b",
     "input or output": r"\b(printf|fprintf|cout|cerr)\b",
     "lambda or function pointer": r"\[\s*[&=]?\s*\]\s*\(|\(\s*\*\s*\w+\s*\)\s*\(",
 }
-_FOR = re.compile(r"\bfor\s*\(([^;]*;[^;]*;[^{]*)\)\s*\{?")
-_FUNCTION = re.compile(r"\b(\w+)\s*\(([^;{}]*)\)\s*(const\s*)?\{")
+_BRACKETS = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
+_DECLARATOR = rf"\s*[*&]*\w+\s*(?:{_BRACKETS}\s*)*"
+_DECLARATION = re.compile(rf"\b([A-Za-z_]\w*)\b[*&]*\s+({_DECLARATOR}(?:,{_DECLARATOR})*)[;={{)]")
+_NO_TYPE = re.compile(r"return|else|delete|new|case|goto|using|namespace|NPU_\w+")
+_QUALIFIER = r"(?:const\b|volatile\b|override\b|final\b|noexcept\b(?:\s*\([^;{}()]*\))?|&&?)"
+_FUNCTION = re.compile(rf"\b(\w+)\s*\(([^;{{}}]*)\)\s*(?:{_QUALIFIER}\s*)*(?:->[^;{{}}()]*)?\{{")
+_CONSTANT = r"[A-Z][A-Z0-9_]*"
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,104 @@ def bare(text: str) -> str:
     return re.sub(r'"(\\.|[^"\\\n])*"', '""', re.sub(r'(#\s*include\s*)"[^"]*"', r"\1", text))
 
 
+def _closing(source: str, start: int, brackets: str) -> int:
+    """Position behind the bracket that closes the one before `start`."""
+    depth = 1
+    while depth and start < len(source):
+        depth += {brackets[0]: 1, brackets[1]: -1}.get(source[start], 0)
+        start += 1
+    return start
+
+
+def loops(source: str) -> list[tuple[int, str, str]]:
+    """Position, header without its parentheses and body of each `for`."""
+    found = []
+    for match in re.finditer(r"\bfor\s*\(", source):
+        end = _closing(source, match.end(), "()")
+        rest = re.compile(r"\s*").match(source, end)
+        start = rest.end() if rest else end
+        if source[start : start + 1] == "{":
+            stop = _closing(source, start + 1, "{}")
+        else:
+            stop = source.find(";", start) + 1 or len(source)
+        found.append((match.start(), source[match.end() : end - 1], source[start:stop]))
+    return found
+
+
+def is_constant(expression: str, constants: frozenset[str] = frozenset()) -> bool:
+    """Whether every name is a constant (upper case, or one of `constants`), a namespace or the type of a cast."""
+    text = re.sub(r"\b\w+\s*::|\bu?int(\d+_t)?\b|\bunsigned\b|\bsize(of|_t)\b", "", expression)
+    names = re.findall(r"\b[A-Za-z_]\w*", text)
+    return all(re.fullmatch(_CONSTANT, n) or n in constants for n in names)
+
+
+def _step(text: str, variable: str) -> str:
+    """ "+" or "-" if the statement moves the variable by a constant that is not 0, "/" if it divides it, "" if neither."""
+    if re.fullmatch(rf"\+\+\s*{variable}|{variable}\s*\+\+", text):
+        return "+"
+    if re.fullmatch(rf"--\s*{variable}|{variable}\s*--", text):
+        return "-"
+    match = re.fullmatch(rf"{variable}\s*(\+|-|/|>>)=\s*(.+)", text, re.DOTALL)
+    if not match or not is_constant(match[2]) or re.fullmatch(r"-.*|0+[uUlL]*", match[2]):
+        return ""
+    if match[1] == "/" and re.fullmatch(r"1[uUlL]*", match[2]):
+        return ""
+    return {"+": "+", "-": "-"}.get(match[1], "/")
+
+
+def bounded(header: str, body: str) -> bool:
+    """Whether a loop's trips are bounded by what its header says: one variable that moves by a constant towards a limit that does not depend on it
+    and that the body leaves alone. Without a step, the body itself must count down (`v -= ...;`, not under a condition) to 0."""
+    if ";" not in header:
+        return ":" in header  # over an array
+    parts = [p.strip() for p in header.split(";")]
+    initial, condition, step = parts[0], parts[1], ";".join(parts[2:])
+    if "||" in condition:
+        return False
+    return any(_limits(initial, part.strip(), step, body) for part in condition.split("&&"))
+
+
+def _limits(initial: str, comparison: str, step: str, body: str) -> bool:
+    match = re.fullmatch(r"(?s)([A-Za-z_]\w*)\s*(<=?|>=?)(?![<>=])\s*(.+)", comparison)
+    if not match:
+        return False
+    variable, relation, limit = match[1], match[2], match[3]
+    if re.search(rf"\b{variable}\b", limit):
+        return False
+    if not step:
+        outer = body[1:-1]
+        while (flat := re.sub(r"\{[^{}]*\}", "", outer)) != outer:
+            outer = flat
+        counts_down = re.search(rf"(?:^|[;}}])\s*{variable}\s*-=[^;]*;", outer) is not None
+        return counts_down and relation == ">" and re.fullmatch(r"0+[uUlL]*", limit) is not None
+    moved = rf"(?<![.\w>])(?<!\w ){variable}\s*(=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--)|(\+\+|--)\s*{variable}\b"
+    if re.search(moved, body):
+        return False
+    way = _step(step, variable)
+    if relation[0] == "<":
+        return way == "+"
+    unsigned = re.search(r"\b(unsigned|uint\w*|size_t)\b", initial) is not None
+    return (way == "-" and not (unsigned and relation == ">=")) or (way == "/" and relation == ">")
+
+
+def variable_arrays(source: str) -> list[tuple[int, str]]:
+    """Position and text of declarations of arrays whose extent is no constant: a parameter or variable of a function."""
+    templates = " ".join(re.findall(r"\btemplate\s*<([^>]*)>", source))
+    named = set(re.findall(r"\b\w+\s+(\w+)", templates))
+    named |= set(re.findall(r"\bconstexpr\s+(?:static\s+)?[\w:]+\s+(\w+)\s*[={]", source))
+    plain = re.sub(r"\btemplate\s*<[^>]*>", "", source)
+    parameters = set(re.findall(r"[(,]\s*(?:const\s+)?[\w:]+\s+(\w+)\s*(?=[,)])", plain))
+    found = []
+    for match in _DECLARATION.finditer(source):
+        extents = [e[1:-1] for e in re.findall(_BRACKETS, match[2])]
+        names = {n for e in extents for n in re.findall(r"\b[A-Za-z_]\w*", e)}
+        if _NO_TYPE.fullmatch(match[1]) or not extents:
+            continue
+        if names & parameters or not all(is_constant(e, frozenset(named)) for e in extents):
+            found.append((match.start(), match[0].rstrip(";={) ")))
+    return found
+
+
 def findings(text: str) -> list[Finding]:
     """Refused constructs of one file, by line."""
     source = bare(text)
@@ -57,9 +162,13 @@ def findings(text: str) -> list[Finding]:
         for m in re.finditer(pattern, source)
     ]
     found += [
-        Finding(source.count("\n", 0, m.start()) + 1, "unbounded loop", f"for ({m[1].strip()})")
-        for m in _FOR.finditer(source)
-        if not re.search(r"[<>]", m[1].split(";")[1])
+        Finding(source.count("\n", 0, at) + 1, "unbounded loop", f"for ({' '.join(header.split())})")
+        for at, header, body in loops(source)
+        if not bounded(header, body)
+    ]
+    found += [
+        Finding(source.count("\n", 0, at) + 1, "variable-length array", declaration)
+        for at, declaration in variable_arrays(source)
     ]
     return sorted(found, key=lambda f: f.line)
 
@@ -72,10 +181,7 @@ def calls(text: str) -> dict[str, set[str]]:
         name = match[1]
         if name in ("if", "for", "switch"):
             continue
-        depth, end = 1, match.end()
-        while depth and end < len(source):
-            depth += {"{": 1, "}": -1}.get(source[end], 0)
-            end += 1
+        end = _closing(source, match.end(), "{}")
         bodies[name] = bodies.get(name, "") + source[match.end() : end]
     return {
         name: {n for n in re.findall(r"\b(\w+)\s*(?:<[^<>;]*>)?\s*\(", body) if n in bodies}

@@ -58,6 +58,24 @@ def test_every_header_says_what_it_owns_and_stays_short() -> None:
         ("float x;", "floating point"),
         ("#include <vector>", "include"),
         ("#pragma HLS unroll", "raw pragma"),
+        ("using namespace std;", "standard library"),
+        ("inline int f(int n) { vector<int> v(n); return v.size(); }", "standard library"),
+        ("inline void* f(int n) { return __builtin_malloc(n); }", "compiler builtin"),
+        ("inline auto f(int y) { return __builtin_sqrtl(y); }", "compiler builtin"),
+        ("inline int f(int n) { int a[n]; return a[0]; }", "variable-length array"),
+        ("inline int f(int N) { int a[2 * N]; return a[0]; }", "variable-length array"),
+        ("inline int f(int n) { int x = 0, b; int c, *a[4][n + 1] = {}; return x; }", "variable-length array"),
+        ("#define LOOP(x) for(;;) x", "unbounded loop"),
+        ("for (int i = 0; i < n;) { s += i; }", "unbounded loop"),
+        ("for (int i = 0; i < n; i--) { s += i; }", "unbounded loop"),
+        ("for (int i = 0; v[i] > 0; ++i) { s += i; }", "unbounded loop"),
+        ("for (unsigned i = n; i >= 0; --i) { s += i; }", "unbounded loop"),
+        ("for (int i = 0; i < n; i += 0) {}", "unbounded loop"),
+        ("for (int i = 0; i < n; i += step) {}", "unbounded loop"),
+        ("for (int i = 0; i < n || more; ++i) {}", "unbounded loop"),
+        ("for (int i = 0; i < n; ++i) { if (again) --i; }", "unbounded loop"),
+        ("for (int i = n; i > 0;) { if (more) { i -= 1; } }", "unbounded loop"),
+        ("for (int i = 0; i < i + 1; ++i) {}", "unbounded loop"),
     ],
 )
 def test_the_lint_can_fail(text: str, finding: str) -> None:
@@ -70,7 +88,24 @@ def test_the_recursion_and_loop_lints_can_fail() -> None:
         recursion(calls("int f(int n) { return g(n); } int g(int n) { return f(n - 1); } int h() { return f(1); }"))
     ) == ["f", "g"]
     assert findings("for (;;) {}") and findings("for (int i = 0; i; ++i) {}")
-    assert findings("for (int i = 0; i < 4; ++i) {}") == []
+    assert recursion(calls("struct T { int f(int n) const noexcept { return n ? f(n - 1) : 0; } };")) == ["f"]
+    assert recursion(calls("template <int N> auto q(int n) -> int { return n ? q<N>(n - 1) : 0; }")) == ["q"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for (int i = 0; i < 4; ++i) {}",
+        "for (int i = n - 1; i >= 0; i--) s += v[i];",
+        "for (unsigned w = LANES / 2; w > 0u; w /= 2) {}",
+        "for (int i = 0; i < f(n, m) && !found; i += (int)LANES) { if (v[i] == i) { found = true; } }",
+        "for (unsigned left = h * w; left > 0u;) { { s += 1; } left -= count; }",
+        "inline int f(int (&x)[4]) { int s = 0; for (int q : x) { s += q; } return s; }",
+        "template <int n> inline int f(int k) { constexpr int m = 3; int a[n][m], b[LANES + 1] = {}; return a[0][k] * b[k]; }",
+    ],
+)
+def test_the_lint_takes_bounded_loops_and_constant_arrays(text: str) -> None:
+    assert findings(text) == []
 
 
 def test_the_lint_is_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
