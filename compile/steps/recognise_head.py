@@ -99,6 +99,21 @@ class Outputs:
             node = self.producer(node.inputs[0])
         return [self.shape(t)[1] for t in node.inputs] if node is not None and node.op == "Concat" else []
 
+    def column_parts(self, name: str, values: int) -> list[tuple[int, bool]]:
+        """(width, whether a Sigmoid stands above) of the parts that Concats join to rows of `values`; empty where none do, or differently."""
+        found: list[list[tuple[int, bool]]] = []
+        waiting = [name]
+        while waiting:
+            node = self.producer(waiting.pop())
+            if node is None or node.op not in ("Transpose", "Reshape", "Identity", "Flatten", "Concat"):
+                return []
+            widths = [self.shape(t)[node.attrs["axis"]] for t in node.inputs] if node.op == "Concat" else []
+            if sum(widths) == values:
+                found.append([(w, "Sigmoid" in self.above(t)) for w, t in zip(widths, node.inputs, strict=True)])
+            else:
+                waiting += node.inputs if widths else node.inputs[:1]
+        return found[0] if all(parts == found[0] for parts in found) else []
+
 
 @dataclass(frozen=True)
 class Recognised:
@@ -228,10 +243,12 @@ def _single_rows(o: Outputs) -> HeadSpec | None:
     three, four, wide = o.cells(8, 16, 32), o.cells(8, 16, 32, 64), o.cells(4, 8, 16, 32)
     outputs, task = {"predictions": name}, o.graph.metadata.get("task", "detect")
     if not above & ARITHMETIC:
-        if first == four and second > 32:
-            return _head("nanodet_plus", 0.35, 0.6, outputs, strides=[8, 16, 32, 64], bins=8)
-        if first == three and second > 5:
-            return _head("yolox", 0.3, 0.65, outputs, strides=[8, 16, 32])
+        strides = {three: [8, 16, 32], four: [8, 16, 32, 64]}.get(first, [])
+        parts = o.column_parts(name, second) if strides else []
+        if first == four and parts == [(second - 32, True), (32, False)]:
+            return _head("nanodet_plus", 0.35, 0.6, outputs, strides=strides, bins=8)
+        if parts == [(4, False), (1, True), (second - 5, True)]:
+            return _head("yolox", 0.3, 0.65, outputs, strides=strides)
         return None
     if second > 5 and first in (three, 3 * three, 3 * four):
         return _head("yolo_rows", 0.25, 0.45, outputs, objectness=True)
@@ -361,9 +378,18 @@ def _hint(o: Outputs) -> str:
         )
     table = _by_rows(o)
     rows = {r for r, _ in table}
+    if (
+        len(o.names) == len(table) == 1
+        and rows <= {o.cells(8, 16, 32), o.cells(8, 16, 32, 64)}
+        and not ARITHMETIC & o.above(o.names[0])
+    ):
+        return (
+            "they look like rows of undecoded values, but not which columns pass a Sigmoid; if they fit, declare head: {kind: yolox (box, "
+            f"objectness, classes) or nanodet_plus (classes, distances in bins), options: {{outputs: {{predictions: {o.names[0]}}}}}}} (docs/heads.md)"
+        )
     if len(o.names) == len(table) == 2 and len(rows) == 1 and min(rows) > 100 and any(n == 4 for _, n in table):
         return (
             "they look like boxes and scores of priors; if so, declare head: {kind: ssd, options: {strides: [...], "
-            "anchors: [...]}} (docs/heads.md)"
+            "anchors: [...]}}, or where the network has decoded the boxes already {kind: boxes, options: {relative: true}} (docs/heads.md)"
         )
     return ""

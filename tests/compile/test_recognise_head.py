@@ -243,7 +243,31 @@ def test_raw_anchor_maps_give_a_hint_with_their_strides() -> None:
 def test_boxes_and_scores_of_unknown_priors_give_a_hint() -> None:
     n = Net()
     found = recognise(n.graph(n.rows(n.map(8, 8), 4), n.node("Softmax", n.rows(n.map(8, 6), 3), axis=2)))
-    assert found.head is None and "kind: ssd" in found.hint
+    assert found.head is None and "kind: ssd" in found.hint and "kind: boxes, options: {relative: true}" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"),
+    [
+        ("4 1s 80s", "yolox"),
+        ("80s 32", None),  # NanoDet at YOLOX's three strides: classes first, distances in bins
+        ("4 80s", None),  # no objectness
+        ("4 1 80", None),  # a Sigmoid nowhere
+        ("4s 1s 80s", None),
+        ("85", None),  # one convolution, nothing tells its columns
+        ("4 1s 5s", "yolox"),
+    ],
+)
+def test_the_columns_behind_a_sigmoid_tell_yolox_from_other_rows(parts: str, kind: str | None) -> None:
+    n, levels = Net(), []
+    for stride in (8, 16, 32):
+        joined = [(n.map(stride, int(p.rstrip("s"))), p) for p in parts.split()]
+        joined = [n.node("Sigmoid", m) if p.endswith("s") else m for m, p in joined]
+        levels.append(n.flat(n.node("Concat", *joined, axis=1), sum(int(p.rstrip("s")) for p in parts.split())))
+    rows = n.node("Transpose", n.node("Concat", *levels, axis=2), perm=[0, 2, 1], name="output")
+    found = recognise(n.graph(rows))
+    assert (found.head.kind if found.head else None) == kind
+    assert kind or ("nanodet_plus" in found.hint and "predictions: output" in found.hint)
 
 
 @pytest.mark.parametrize(
