@@ -156,12 +156,18 @@ def register(op_class: OpClass) -> OpClass:
     """Class decorator: make the operator known under all its names. A second class under the same name is an error."""
     for name in op_class.names:
         known = _REGISTERED.get(name)
-        if known is not None and type(known).__qualname__ != op_class.__qualname__:
+        if known is not None and _place(type(known)) != _place(op_class):
             raise UnsupportedError(
                 f"operator {name}: registered by {type(known).__module__} and again by {op_class.__module__}; remove one of them"
             )
+    for name in op_class.names:
         _REGISTERED[name] = op_class()
     return op_class
+
+
+def _place(op_class: type[Op]) -> tuple[str, str]:
+    """What is the same of a class whose module is loaded again."""
+    return op_class.__module__, op_class.__qualname__
 
 
 @cache
@@ -174,8 +180,9 @@ def refused_packages() -> tuple[str, ...]:
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
             loaded = entry.load()  # a module that registers on import, or an operator class
-            if isinstance(loaded, type) and issubclass(loaded, Op) and not set(loaded.names) <= set(_REGISTERED):
-                register(loaded)
+            found = loaded if isinstance(loaded, type) and issubclass(loaded, Op) else None
+            if found is not None and any(type(_REGISTERED.get(name)) is not found for name in found.names):
+                register(found)
         except Exception as error:  # somebody else's code: whatever it raises
             package = entry.dist.name if entry.dist is not None else "of no name"
             refused.append(

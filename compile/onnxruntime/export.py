@@ -26,7 +26,7 @@ from npuforge.compile.steps.onnx_nodes import make_node
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels.bindings.model_types import STANDARD, as_node, find, tensor_types
 from npuforge.hw_kernels.levels import declared, folder
-from npuforge.hw_kernels.operator import Op
+from npuforge.hw_kernels.operator import Op, refused_packages
 
 SOURCE, LIBRARY, HEADER = "npuforge_ops.cpp", "libnpuforge_ops.so", "onnxruntime_c_api.h"
 COMPILERS = ("c++", "g++", "clang++")
@@ -61,6 +61,7 @@ def export(options: Options, headers: Path | None = None) -> Export:
     made.lowered = lower(model)
     signatures, made.without_kernel = signatures_of(model)
     made.operators = [f"{s.domain}::{s.type}" for s in signatures]
+    ctx.note(refused_packages())
     ctx.note(
         f"node '{node}' ({name}) has no C++ kernel, so the library lacks it"
         for node, name in made.without_kernel.items()

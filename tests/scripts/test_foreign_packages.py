@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+OPS = Path(__file__).resolve().parents[2] / "hw_kernels" / "ops"
 OPERATOR = '''
 from npuforge.hw_kernels.dsl.kernel import kernel, vmul, vmuls
 from npuforge.hw_kernels.dsl.kernel_program import KernelOp
@@ -113,3 +114,16 @@ def test_a_package_that_cannot_be_imported_is_a_notice(tmp_path: Path) -> None:
         "error: node 'own': no operator 'org.somewhere::Thing' is known"
     ), needed.stderr
     assert words in line
+
+
+@pytest.mark.parametrize("decorator", ["@register", ""])
+def test_a_package_does_not_replace_an_operator_of_ours(tmp_path: Path, decorator: str) -> None:
+    """A class called as ours, under our name."""
+    text = OPERATOR.format(name="Relu").replace("org.somewhere::Relu", "Relu").replace("@register", decorator)
+    module = next(p.parent.name for p in OPS.glob("*/op.py") if "class Relu(" in p.read_text(encoding="utf-8"))
+    install(tmp_path, "impostor", "r = impostor_ops:Relu", {"impostor_ops.py": text})
+    done = npuforge(tmp_path, "ops", "--json")
+    assert done.returncode == 0, done.stderr
+    assert f"registered by npuforge.hw_kernels.ops.{module}.op and again by impostor_ops; remove one" in done.stderr
+    (relu,) = (row for row in json.loads(done.stdout) if row["name"] == "Relu")
+    assert relu["cpu"] and relu["meaning"] != "y = x**3 / 4"
