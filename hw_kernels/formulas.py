@@ -2,7 +2,7 @@
 
 `m` is the module that computes: numpy in the references, torch in the framework binding; `x` an array or tensor of it; `p` the attributes.
 At a kink (ReLU at 0, the ends of a clip) the slope is the one that PyTorch's own operator has. No formula overflows for |x| <= 1e5 in float64 or
-float32 where its result is finite; NaN gives NaN.
+float32 where its result is finite. NaN gives NaN, in the derivatives too; at an infinity a derivative that is constant there is that constant.
 """
 
 from __future__ import annotations
@@ -50,12 +50,17 @@ def _density(m: Any, x: Number) -> Number:
     return m.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
 
 
+def _constant(m: Any, x: Number, c: float) -> Number:
+    """`c` everywhere, infinities included; NaN where x is."""
+    return m.where(x == x, c, x)
+
+
 def _zero(m: Any, x: Number, _: Parameters) -> Number:
-    return x * 0.0
+    return _constant(m, x, 0.0)
 
 
 def _one(m: Any, x: Number, _: Parameters) -> Number:
-    return x * 0.0 + 1.0
+    return _constant(m, x, 1.0)
 
 
 def _gate(m: Any, x: Number) -> tuple[Number, Number, Number]:
@@ -67,13 +72,15 @@ def _gate(m: Any, x: Number) -> tuple[Number, Number, Number]:
 
 def _inside(m: Any, x: Number, low: float, high: float) -> Number:
     """1 strictly between the limits, else 0."""
-    return m.where((x > low) & (x < high), 1.0, 0.0 * x)
+    return m.where((x > low) & (x < high), 1.0, _constant(m, x, 0.0))
 
 
 # ---- sigmoid family
 def _clip_gate(m: Any, x: Number, order: int) -> Number:
     parts = _gate(m, x)
-    return m.clip(parts[0], 0.1, 0.9) if order == 0 else m.where((parts[0] > 0.1) & (parts[0] < 0.9), parts[order], 0.0)
+    if order == 0:
+        return m.clip(parts[0], 0.1, 0.9)
+    return m.where((parts[0] > 0.1) & (parts[0] < 0.9), parts[order], _constant(m, x, 0.0))
 
 
 def _silu_slope(m: Any, x: Number, _: Parameters) -> Number:
@@ -116,14 +123,16 @@ def _hard_swish(m: Any, x: Number, order: int) -> Number:
     if order == 0:
         return x * m.clip(x / 6.0 + 0.5, 0.0, 1.0)
     inner = _inside(m, x, -3.0, 3.0)
-    return inner * (x / 3.0 + 0.5) + m.where(x >= 3.0, 1.0, 0.0 * x) if order == 1 else inner / 3.0
+    if order == 2:
+        return inner / 3.0
+    return inner * (m.clip(x, -3.0, 3.0) / 3.0 + 0.5) + m.where(x >= 3.0, 1.0, _constant(m, x, 0.0))
 
 
 def _hard_sigmoid(m: Any, x: Number, p: Parameters, order: int) -> Number:
     line = p.get("alpha", 0.2) * x + p.get("beta", 0.5)
     if order == 0:
         return m.clip(line, 0.0, 1.0)
-    return p.get("alpha", 0.2) * _inside(m, line, 0.0, 1.0) if order == 1 else x * 0.0
+    return p.get("alpha", 0.2) * _inside(m, line, 0.0, 1.0) if order == 1 else _constant(m, x, 0.0)
 
 
 # The polynomial of degree 5 closest to SiLU on [-8, 8] in the largest error (0.1945): x/2 is exact, c0 + c2 x^2 + c4 x^4 is the minimax fit of the
@@ -150,7 +159,7 @@ def _leaky(m: Any, x: Number, p: Parameters, order: int) -> Number:
     alpha = p.get("alpha", 0.01)
     if order == 0:
         return m.where(x < 0, alpha * x, x)
-    return m.where(x > 0, 1.0, 0.0 * x + alpha) if order == 1 else x * 0.0
+    return m.where(x > 0, 1.0, _constant(m, x, alpha)) if order == 1 else _constant(m, x, 0.0)
 
 
 def _elu(m: Any, x: Number, p: Parameters, order: int) -> Number:
@@ -158,7 +167,7 @@ def _elu(m: Any, x: Number, p: Parameters, order: int) -> Number:
     e = m.exp(m.where(x < 0, x, 0.0 * x))
     if order == 0:
         return m.where(x < 0, alpha * m.expm1(m.where(x < 0, x, 0.0 * x)), x)
-    return m.where(x < 0, alpha * e, 1.0 if order == 1 else 0.0)
+    return m.where(x < 0, alpha * e, _constant(m, x, 1.0 if order == 1 else 0.0))
 
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
@@ -179,14 +188,14 @@ def _softsign(m: Any, x: Number, order: int) -> Number:
         if order == 0
         else inverse**2
         if order == 1
-        else -2.0 * m.where(x >= 0, 1.0, 0.0 * x - 1.0) * inverse**3
+        else -2.0 * m.where(x >= 0, 1.0, _constant(m, x, -1.0)) * inverse**3
     )
 
 
 FORMULAS: dict[str, Formula] = {
     "Identity": Formula(lambda m, x, _: x * 1.0, _one, _zero),
-    "Neg": Formula(lambda m, x, _: -x, lambda m, x, _: x * 0.0 - 1.0, _zero),
-    "Abs": Formula(lambda m, x, _: m.abs(x), lambda m, x, _: m.sign(x), _zero),
+    "Neg": Formula(lambda m, x, _: -x, lambda m, x, _: _constant(m, x, -1.0), _zero),
+    "Abs": Formula(lambda m, x, _: m.abs(x), lambda m, x, _: m.where(x == x, m.sign(x), x), _zero),
     "Exp": Formula(*[lambda m, x, _: m.exp(x)] * 3),
     "Log": Formula(lambda m, x, _: m.log(x), lambda m, x, _: 1.0 / x, lambda m, x, _: -1.0 / (x * x)),
     "Sqrt": Formula(

@@ -110,6 +110,34 @@ def test_formulas_stay_finite_at_large_values_and_pass_nan_on(name: str) -> None
         assert np.isnan(formula.value(np, np.array([np.nan]), {})).all()
 
 
+# First derivatives at inf, -inf, 1e5 and -1e5, by hand: the limits; NaN where PyTorch's own operator multiplies inf by 0.
+UNDEFINED = (np.nan, np.nan)
+SLOPES: dict[str, tuple[float, float, float, float]] = {
+    **dict.fromkeys(("Erf", "Tanh", "Sigmoid", "ClipSigmoid", "HardSigmoid"), (0.0, 0.0, 0.0, 0.0)),
+    **dict.fromkeys(("Relu", "Elu", "HardSwish", "Softplus", "SiluPolynomial", "CustomGELU"), (1.0, 0.0, 1.0, 0.0)),
+    **dict.fromkeys(("Silu", "Gelu", "Mish"), (*UNDEFINED, 1.0, 0.0)),
+    "Identity": (1.0, 1.0, 1.0, 1.0),
+    "Neg": (-1.0, -1.0, -1.0, -1.0),
+    "Abs": (1.0, -1.0, 1.0, -1.0),
+    "Exp": (np.inf, 0.0, np.inf, 0.0),
+    "Log": (0.0, 0.0, 1e-5, -1e-5),
+    "Sqrt": (0.0, np.nan, 0.5 / np.sqrt(1e5), np.nan),
+    "Reciprocal": (0.0, 0.0, -1e-10, -1e-10),
+    "Softsign": (0.0, 0.0, 1.0 / 100001.0**2, 1.0 / 100001.0**2),
+    "LeakyRelu": (1.0, 0.01, 1.0, 0.01),
+    "Selu": (1.05070102214813232, 0.0, 1.05070102214813232, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_slopes_at_infinities_are_limits_and_nan_stays_nan(name: str) -> None:
+    formula, x = FORMULAS[name], np.array([np.inf, -np.inf, 1e5, -1e5])
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(formula.slope(np, x, {}), SLOPES[name], rtol=1e-12, atol=1e-30)
+        for derivative in (formula.slope, formula.curvature):
+            assert np.isnan(derivative(np, np.array([np.nan]), {})).all()
+
+
 @pytest.mark.parametrize("kind", CURVES)
 def test_curves_reach_their_tails(kind: str) -> None:
     """What a table assumes beyond [-8, 8): a constant, or the input itself."""

@@ -100,6 +100,28 @@ def test_batch_norm_refuses_one_value_per_channel_in_training() -> None:
     assert ours.eval()(torch.zeros(1, 2, 1, 1)).shape == (1, 2, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("HardSwish", torch.nn.functional.hardswish),
+        ("npuforge::ClipSigmoid", lambda x: torch.sigmoid(x).clamp(0.1, 0.9)),
+        ("Elu", torch.nn.functional.elu),
+        ("HardSigmoid", lambda x: torch.clip(0.2 * x + 0.5, 0.0, 1.0)),
+        ("Relu", torch.relu),
+        ("LeakyRelu", torch.nn.functional.leaky_relu),
+        ("npuforge::Silu", torch.nn.functional.silu),
+        ("Gelu", torch.nn.functional.gelu),
+        ("Mish", torch.nn.functional.mish),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
+def test_gradients_at_special_values_are_torchs_and_nan_stays_nan(name: str, theirs: Any, dtype: Any) -> None:
+    x = torch.tensor([torch.inf, -torch.inf, 6e4, -6e4, torch.nan], dtype=dtype, requires_grad=True)
+    (found,), (expected,) = (torch.autograd.grad(f(x).sum(), x) for f in (lambda x: run(name, x), theirs))
+    torch.testing.assert_close(found[:4], expected[:4], equal_nan=True)
+    assert found[4].isnan(), "torch's own disagree here: 1 of HardSwish and Relu, NaN of a clip"
+
+
 # ---- the operators that torch has not, written out in torch
 ANCHORS, STRIDE, CLASSES = (10.0, 13.0, 20.0, 9.0), 8, 2
 
