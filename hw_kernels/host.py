@@ -19,6 +19,11 @@ from npuforge.hw_kernels.operator import Gradients, Op, SecondGradients, Shape
 Inputs = list[np.ndarray]
 
 
+DROPPED = "dropped by the import where it changes nothing"  # `placed_as` of several operators
+MOVED = "part of a ChannelGather on the NPU where it and its neighbours move whole channels"
+TAKEN_OVER = "in pairs taken over by the import as the scales of tensors and weights"
+
+
 def runs_on_the_host(node: Node, graph: Graph) -> bool:
     """the NPU has no such operator: it runs on the CPU partition"""
     return False

@@ -95,7 +95,8 @@ def reason(op: Op, level: str) -> str:
     if level == "bf16" and (op.program is not None or runs_as(op)):
         return "no bf16 semantics"
     if level in HARDWARE:
-        return "; ".join(" ".join((c.__doc__ or "").split()) for c in op.constraints)
+        reasons = "; ".join(" ".join((c.__doc__ or "").split()) for c in op.constraints)
+        return f"{op.placed_as}; elsewhere {reasons}" if op.placed_as else reasons
     if level == "torch":
         return "its cases have a fused activation or a tensor attribute"
     if level == "ORT":

@@ -85,6 +85,8 @@ class Op:
     index_outputs: ClassVar[tuple[int, ...]] = ()
     # Why the operator has no gradient, where `gradient` is not given.
     no_gradient: ClassVar[str] = ""
+    # What the import makes of it for the NPU, and where, though the NPU has no such operator (tests/compile/test_placed_as_others.py).
+    placed_as: ClassVar[str] = ""
     # HLS C++ of an operator that no engine runs.
     kernel: ClassVar[HlsKernel | None] = None
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Linear
-from npuforge.hw_kernels.host import Deployed, HostOp
+from npuforge.hw_kernels.host import DROPPED, Deployed, HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, register
 
 _TYPES = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 9: "bool", 11: "float64"}
@@ -28,6 +28,7 @@ class Cast(Linear, HostOp):
 
     names = ("Cast",)
     onnx = ("Cast",)
+    placed_as = DROPPED
     cases = (Case([(2, 3)], {"to": 1}),)
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ class DepthToSpace(Mover, HostOp):
     kernel = KERNEL
     names = ("DepthToSpace",)
     onnx = ("DepthToSpace",)
+    placed_as = "before a convolution a transposed convolution on the NPU, where that is quicker than the CPU"
     cases = (
         Case([(1, 12, 2, 3)], {"blocksize": 2}),
         Case([(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"}),

@@ -13,5 +13,6 @@ class Exp(Unary):
 
     names = ("Exp",)
     onnx = ("Exp",)
+    placed_as = "part of a written-out sigmoid, SiLU or Mish on the NPU"
     formula = FORMULAS["Exp"]
     cases = (Case([(1, 3, 4, 5)]),)

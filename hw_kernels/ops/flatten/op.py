@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
-from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.host import MOVED, HostOp
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -18,6 +18,7 @@ class Flatten(Mover, HostOp):
 
     names = ("Flatten",)
     onnx = ("Flatten",)
+    placed_as = MOVED
     cases = (
         Case([(2, 3, 4)], {"axis": 2}),
         Case([(2, 3, 4)], {"axis": 0}),

@@ -6,7 +6,7 @@ from typing import Any
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
-from npuforge.hw_kernels.host import HostOp
+from npuforge.hw_kernels.host import DROPPED, HostOp
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -16,6 +16,7 @@ class Identity(Mover, HostOp):
 
     names = ("Identity", "Dropout")
     onnx = ("Identity", "Dropout")
+    placed_as = DROPPED
     cases = (Case([(1, 3, 4)]),)
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:

@@ -48,6 +48,7 @@ class LeakyReluMask(HostOp):
 
     names = ("npuforge::LeakyReluMask",)
     onnx = ("npuforge::LeakyReluMask",)
+    placed_as = "LeakyRelu on the NPU where nothing reads its mask"
     kernel = HlsKernel(
         "leaky_relu_mask",
         (

@@ -13,5 +13,6 @@ class Log(Unary):
 
     names = ("Log",)
     onnx = ("Log",)
+    placed_as = "part of a written-out Mish on the NPU"
     formula = FORMULAS["Log"]
     cases = (Case([(1, 3, 4, 5)], values=lambda random: [random.uniform(0.1, 4.0, (1, 3, 4, 5))]),)

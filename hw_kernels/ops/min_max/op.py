@@ -40,6 +40,7 @@ class Max(Extreme):
 
     names = ("Max",)
     onnx = ("Max",)
+    placed_as = "Clip or Relu on the NPU with one number, LeakyRelu as Max(x, a*x)"
     cases = (Case([(2, 3, 4), (3, 1), (4,)]),)
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
@@ -55,6 +56,7 @@ class Min(Extreme):
 
     names = ("Min",)
     onnx = ("Min",)
+    placed_as = "Clip on the NPU with one number"
     cases = (Case([(2, 3, 4), (3, 1), (4,)]),)
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:

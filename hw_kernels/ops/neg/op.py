@@ -13,5 +13,6 @@ class Neg(Unary):
 
     names = ("Neg",)
     onnx = ("Neg",)
+    placed_as = "a factor of -1 on the NPU, in Affine or in the weights of a convolution"
     formula = FORMULAS["Neg"]
     cases = (Case([(1, 3, 4, 5)]),)

@@ -17,6 +17,7 @@ class Pow(Binary):
 
     names = ("Pow",)
     onnx = ("Pow",)
+    placed_as = "part of a written-out GELU (tanh form) on the NPU"
     cases = (
         Case([(2, 3, 4), (3, 1)], values=lambda r: [r.uniform(0.2, 3.0, (2, 3, 4)), r.normal(size=(3, 1))]),
         Case([(1, 4), (1, 4)], values=lambda r: [r.uniform(0.2, 3.0, (1, 4)), np.array([[0.0, 1.0, 2.0, -1.5]])]),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
-from npuforge.hw_kernels.host import Deployed, optional, spread
+from npuforge.hw_kernels.host import TAKEN_OVER, Deployed, optional, spread
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -17,6 +17,7 @@ class QuantizeLinear(Deployed):
 
     names = ("QuantizeLinear",)
     onnx = ("QuantizeLinear",)
+    placed_as = TAKEN_OVER
     cases = (
         Case([(2, 3)], constants=[()], values=lambda random: [random.normal(0, 100, (2, 3)), np.array(0.5)]),
         Case(

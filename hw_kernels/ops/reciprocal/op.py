@@ -13,5 +13,6 @@ class Reciprocal(Unary):
 
     names = ("Reciprocal",)
     onnx = ("Reciprocal",)
+    placed_as = "part of a written-out sigmoid on the NPU"
     formula = FORMULAS["Reciprocal"]
     cases = (Case([(1, 3, 4, 5)], values=lambda random: [random.uniform(0.2, 4.0, (1, 3, 4, 5))]),)

@@ -13,5 +13,6 @@ class Softplus(Unary):
 
     names = ("Softplus",)
     onnx = ("Softplus",)
+    placed_as = "part of a written-out Mish on the NPU"
     formula = FORMULAS["Softplus"]
     cases = (Case([(1, 3, 4, 5)]),)

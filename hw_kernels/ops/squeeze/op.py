@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
-from npuforge.hw_kernels.host import HostOp, integers
+from npuforge.hw_kernels.host import MOVED, HostOp, integers
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -18,6 +18,7 @@ class Squeeze(Mover, HostOp):
 
     names = ("Squeeze",)
     onnx = ("Squeeze",)
+    placed_as = MOVED
     cases = (
         Case([(1, 3, 1, 2)], {"axes": [0, -2]}),
         Case([(1, 3, 1)]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npuforge.compile.ir.graph import Node
-from npuforge.hw_kernels.host import Deployed
+from npuforge.hw_kernels.host import DROPPED, Deployed
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -15,6 +15,7 @@ class Sum(Deployed):
 
     names = ("Sum",)
     onnx = ("Sum",)
+    placed_as = "Add on the NPU for maps of one shape"
     cases = (Case([(2, 3, 4), (3, 1), (4,)]), Case([(2, 3)], why="one input"))
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
@@ -30,6 +31,7 @@ class Mean(Sum):
 
     names = ("Mean",)
     onnx = ("Mean",)
+    placed_as = DROPPED
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         return [super().compute(node, inputs)[0] / len(inputs)]

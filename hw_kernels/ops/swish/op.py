@@ -17,6 +17,7 @@ class Swish(DeployedUnary):
 
     names = ("Swish",)
     onnx = ("Swish",)
+    placed_as = "Silu on the NPU with alpha 1"
     cases = (Case([(1, 3, 4, 5)], {"alpha": 0.5}),)
 
     def function(self, x: np.ndarray, node: Node) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
-from npuforge.hw_kernels.host import HostOp, integers
+from npuforge.hw_kernels.host import DROPPED, HostOp, integers
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -18,6 +18,7 @@ class Tile(Mover, HostOp):
 
     names = ("Tile",)
     onnx = ("Tile",)
+    placed_as = DROPPED
 
     shape_from_values = True
     cases = (Case([(2, 3)], constants=[(2,)], values=lambda r: [r.normal(size=(2, 3)), np.array([2, 3])]),)

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
-from npuforge.hw_kernels.host import HostOp, integers
+from npuforge.hw_kernels.host import MOVED, HostOp, integers
 from npuforge.hw_kernels.operator import Case, register
 
 
@@ -18,6 +18,7 @@ class Unsqueeze(Mover, HostOp):
 
     names = ("Unsqueeze",)
     onnx = ("Unsqueeze",)
+    placed_as = MOVED
     cases = (Case([(2, 3)], {"axes": [0, -1]}),)
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
