@@ -17,6 +17,7 @@ from torch import Tensor
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.bindings.checked_attributes import check_attributes
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Op
 
@@ -25,12 +26,16 @@ TYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
 
 
 def run(name: str, *inputs: Tensor, outputs: int = 1, **attributes: Any) -> Any:
-    """Operator `name` (`Conv`, `npuforge::Silu`, ...) on tensors. One tensor, or a tuple if `outputs` is above 1."""
+    """Operator `name` (`Conv`, `npuforge::Silu`, ...) on tensors. One tensor, or a tuple if `outputs` is above 1.
+
+    UnsupportedError: the operator is not known, or an attribute is one that only the importer of ONNX files reads (auto_pad, ceil_mode, ...).
+    """
     op = OPERATORS.get(name)
     if op is None:
         raise UnsupportedError(
             f"operator {name} is not known; register it under the entry point group {operator.ENTRY_POINT_GROUP}"
         )
+    check_attributes(name, len(inputs), attributes)
     if torch.onnx.is_in_onnx_export():
         found = _as_onnx(name, op, inputs, outputs, attributes)
     elif isinstance(op, Unary):

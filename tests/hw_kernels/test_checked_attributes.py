@@ -1,0 +1,70 @@
+"""Attributes that references do not compute are refused where no importer wrote them out; neutral values pass. PyTorch: where it is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.hw_kernels.bindings.checked_attributes import check_attributes
+
+WINDOW = {"kernel_shape": [2, 2], "strides": [2, 2]}
+SIZED = {"sizes": [6, 6], "scales": [2.0, 2.0]}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("MaxPool", WINDOW | {"ceil_mode": 1}, r"operator MaxPool: attribute ceil_mode=1 .*; pad the map"),
+    ("AveragePool", WINDOW | {"ceil_mode": 1}, r"operator AveragePool: attribute ceil_mode=1"),
+    ("AveragePool", WINDOW | {"auto_pad": "SAME_LOWER"}, r"attribute auto_pad=SAME_LOWER .*; give pads"),
+    ("Conv", WINDOW | {"auto_pad": "SAME_UPPER"}, r"operator Conv: attribute auto_pad=SAME_UPPER"),
+    ("Conv", WINDOW | {"auto_pad": "VALID", "pads": [1] * 4}, r"attribute auto_pad=VALID"),
+    ("ConvTranspose", WINDOW | {"auto_pad": "SAME_UPPER"}, r"operator ConvTranspose: attribute auto_pad=SAME_UPPER"),
+    (
+        "ConvTranspose",
+        WINDOW | {"output_shape": [7, 6]},
+        r"attribute output_shape=\[7, 6\] .*; give pads and output_padding",
+    ),
+    ("MaxPool", WINDOW | {"storage_order": 1}, r"attribute storage_order=1"),
+    ("Resize", {"scales": [2.0, 2.0]}, r"operator Resize: .* expected the map alone with sizes=\[height, width\]"),
+    (
+        "Resize",
+        SIZED | {"mode": "cubic"},
+        r"operator Resize: attribute mode=cubic .* expected one of \['nearest', 'linear'\]",
+    ),
+    ("Resize", SIZED | {"coordinate_transformation_mode": "tf_crop_and_resize"}, r"tf_crop_and_resize"),
+    ("Resize", SIZED | {"axes": [2, 3]}, r"attribute axes"),
+]
+
+
+@pytest.mark.parametrize(("name", "attributes", "message"), REFUSED)
+def test_what_a_reference_would_pass_over_is_refused(name: str, attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        check_attributes(name, 1, attributes)
+
+
+def test_a_resize_with_sizes_as_an_input_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="operator Resize: 3 inputs"):
+        check_attributes("Resize", 3, {"mode": "nearest"})
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("MaxPool", WINDOW | {"ceil_mode": 0, "storage_order": 0, "auto_pad": "NOTSET"}),
+        ("Conv", WINDOW | {"auto_pad": "VALID", "pads": [0] * 4}),
+        ("ConvTranspose", WINDOW | {"auto_pad": "VALID", "output_shape": []}),
+        ("Resize", SIZED | {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+        ("Relu", {"ceil_mode": 1}),
+    ],
+)
+def test_neutral_values_pass(name: str, attributes: dict[str, Any]) -> None:
+    check_attributes(name, 1, attributes)
+
+
+@pytest.mark.torch
+def test_run_refuses_them() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install npuforge[torch]")
+    from npuforge.hw_kernels.bindings.torch_ops import run
+
+    for name, attributes, message in REFUSED:
+        with pytest.raises(UnsupportedError, match=message):
+            run(name, torch.zeros(1, 1, 3, 3), **attributes)
