@@ -378,14 +378,12 @@ def _hint(o: Outputs) -> str:
         )
     table = _by_rows(o)
     rows = {r for r, _ in table}
-    if (
-        len(o.names) == len(table) == 1
-        and rows <= {o.cells(8, 16, 32), o.cells(8, 16, 32, 64)}
-        and not ARITHMETIC & o.above(o.names[0])
-    ):
+    levels = {o.cells(8, 16, 32): "[8, 16, 32]", o.cells(8, 16, 32, 64): "[8, 16, 32, 64]"}
+    if len(o.names) == len(table) == 1 and rows <= levels.keys() and not ARITHMETIC & o.above(o.names[0]):
         return (
-            "they look like rows of undecoded values, but not which columns pass a Sigmoid; if they fit, declare head: {kind: yolox (box, "
-            f"objectness, classes) or nanodet_plus (classes, distances in bins), options: {{outputs: {{predictions: {o.names[0]}}}}}}} (docs/heads.md)"
+            "they look like undecoded rows whose columns are none that a rule knows; if they fit, declare head: {kind: yolox (box, objectness, "
+            f"classes) or nanodet_plus (classes, distances in bins), options: {{strides: {levels[min(rows)]}, "
+            f"outputs: {{predictions: {o.names[0]}}}}}}} (docs/heads.md)"
         )
     if len(o.names) == len(table) == 2 and len(rows) == 1 and min(rows) > 100 and any(n == 4 for _, n in table):
         return (
