@@ -11,7 +11,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Grid, Node, TensorInfo
-from npuforge.compile.steps.onnx_nodes import infer_node, run_node, split_operator
+from npuforge.compile.steps.onnx_nodes import infer_node, refuse_unknown_words, run_node, split_operator
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.activations import CURVES
@@ -132,6 +132,7 @@ def _infer(graph: Graph, node: Node) -> None:
     if domain:
         _infer_custom(graph, node)
         return
+    refuse_unknown_words(node)
     try:
         found = infer_node(node, graph.tensors, graph.constants, graph.opset)
     except Exception as error:

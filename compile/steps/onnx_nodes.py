@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.compile.ir.graph import Node, TensorInfo
 
 STANDARD = ("", "ai.onnx")
@@ -57,6 +57,41 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
                 f"{onnx.AttributeProto.AttributeType.Name(kind)}; export the network without it"
             )
     return result
+
+
+# Legal values of the attributes that ONNX keeps as words, by attribute or by (operator, attribute). Its own checker lets any word pass.
+_REDUCTIONS = ("none", "add", "mul", "max", "min")
+WORDS: dict[str | tuple[str, str], tuple[str, ...]] = {
+    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
+    ("BitShift", "direction"): ("LEFT", "RIGHT"),
+    ("DepthToSpace", "mode"): ("DCR", "CRD"),
+    ("Gelu", "approximate"): ("none", "tanh"),
+    ("GridSample", "mode"): ("linear", "bilinear", "nearest", "cubic", "bicubic"),
+    ("GridSample", "padding_mode"): ("zeros", "border", "reflection"),
+    ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
+    ("Resize", "mode"): ("nearest", "linear", "cubic"),
+    ("Resize", "coordinate_transformation_mode"): (
+        *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"),
+        *("tf_half_pixel_for_nn", "tf_crop_and_resize"),
+    ),
+    ("Resize", "nearest_mode"): ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    ("Resize", "keep_aspect_ratio_policy"): ("stretch", "not_larger", "not_smaller"),
+    ("RoiAlign", "mode"): ("avg", "max"),
+    ("RoiAlign", "coordinate_transformation_mode"): ("half_pixel", "output_half_pixel"),
+    ("ScatterElements", "reduction"): _REDUCTIONS,
+    ("ScatterND", "reduction"): _REDUCTIONS,
+}
+
+
+def refuse_unknown_words(node: Node) -> None:
+    """ModelError where a standard operator has an attribute with a word that ONNX does not define."""
+    for name, value in node.attrs.items():
+        legal = WORDS.get((node.op, name), WORDS.get(name, ()))
+        unset = name == "auto_pad" and value == ""  # as ONNX Runtime reads it: NOTSET
+        if legal and isinstance(value, str) and value not in legal and not unset:
+            raise ModelError(
+                f"node '{node.name}' ({node.op}): attribute {name} is '{value}', expected one of {', '.join(legal)}; export the network again"
+            )
 
 
 def make_node(op: str, inputs: list[str], outputs: list[str], attrs: Mapping[str, Any], name: str) -> onnx.NodeProto:
