@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.hw_kernels.bindings.checked_attributes import check_attributes
 
 WINDOW = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -68,3 +68,13 @@ def test_run_refuses_them() -> None:
     for name, attributes, message in REFUSED:
         with pytest.raises(UnsupportedError, match=message):
             run(name, torch.zeros(1, 1, 3, 3), **attributes)
+
+
+@pytest.mark.torch
+def test_run_refuses_a_second_image_of_yolo_decode() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install npuforge[torch]")
+    from npuforge.hw_kernels.bindings.torch_ops import run
+
+    attributes: dict[str, Any] = {"anchors": [10.0, 13.0], "strides": [8], "num_classes": 1}
+    with pytest.raises(ModelError, match=r"shape \[2, 6, 2, 2\]; expected \[1, 6, H, W\]"):
+        run("npuforge::YoloDecode", torch.zeros(2, 6, 2, 2), outputs=3, **attributes)
