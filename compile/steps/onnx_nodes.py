@@ -90,7 +90,7 @@ def refuse_unknown_words(node: Node) -> None:
         unset = name == "auto_pad" and value == ""  # as ONNX Runtime reads it: NOTSET
         if legal and isinstance(value, str) and value not in legal and not unset:
             raise ModelError(
-                f"node '{node.name}' ({node.op}): attribute {name} is '{value}', expected one of {', '.join(legal)}; export the network again"
+                f"node '{node.name}' ({node.op}): attribute {name} is {value[:40]!r}, expected one of {', '.join(legal)}; export the network again"
             )
 
 
