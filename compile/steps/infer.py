@@ -122,6 +122,16 @@ def _constant_outputs(graph: Graph, node: Node) -> list[np.ndarray] | None:
         ) from error
 
 
+def _shape_remedy(node: Node) -> str:
+    pads = node.attrs.get("pads")
+    if isinstance(pads, list) and any(isinstance(p, int) and p < 0 for p in pads):
+        return f"its attribute pads is {pads[:8]}: cut the border off with a Slice instead, and export it again"
+    return (
+        "where --shape gives the size, give one that the network's strides divide (height and width multiples of 32, for most networks); "
+        f"otherwise export it again, without this {node.op} if it is no part of the network"
+    )
+
+
 def _infer(graph: Graph, node: Node) -> None:
     for name in node.inputs:
         if name and name not in graph.tensors:
@@ -138,7 +148,9 @@ def _infer(graph: Graph, node: Node) -> None:
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         shapes = ", ".join(f"{t} {list(graph.tensors[t].shape)}" for t in node.inputs if t)
-        raise ModelError(f"node '{node.name}' ({node.op}): shapes do not fit ({first}; inputs: {shapes})") from error
+        raise ModelError(
+            f"node '{node.name}' ({node.op}): shapes do not fit ({first}; inputs: {shapes}); {_shape_remedy(node)}"
+        ) from error
     for name, (shape, dtype) in zip(node.outputs, found, strict=True):
         if not name:
             continue

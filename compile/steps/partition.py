@@ -125,7 +125,7 @@ def partition(
             node.reason = "" if node.outputs[0] in graph.grids else FLOAT_REASON
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
-            _check_cpu(node, editor)
+            _check_cpu(node, editor, precision)
     levels = _leave_small_regions_to_cpu(editor, _fewest_levels(editor))
     order = sorted(editor.ordered(), key=lambda n: levels[id(n)])  # stable: topological within a level
     graph.nodes = order
@@ -166,7 +166,7 @@ def cpu_operators() -> frozenset[str]:
     )
 
 
-def _check_cpu(node: Node, editor: Editor) -> None:
+def _check_cpu(node: Node, editor: Editor, precision: str) -> None:
     for name in node.inputs:
         value = editor.constant(name)
         if value is not None and value.dtype.kind == "f" and np.isnan(value).any():
@@ -175,8 +175,9 @@ def _check_cpu(node: Node, editor: Editor) -> None:
                 "check the training run or the export"
             )
     if node.op not in cpu_operators():
+        reason = node.reason if SEMANTICS[precision](node, editor.graph) else _message(SEMANTICS[precision], node)
         raise UnsupportedError(
-            f"node '{node.name}' ({node.op}) can run nowhere: NPU: {node.reason}; CPU: the runtime has no {node.op}; "
+            f"node '{node.name}' ({node.op}) can run nowhere: NPU: {reason}; CPU: the runtime has no {node.op}; "
             f"export the network without it, or add hw_kernels/ops/<op>/cpu.hpp (ONNX nodes: {', '.join(node.sources[:3])})"
         )
 

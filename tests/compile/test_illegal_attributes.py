@@ -20,6 +20,7 @@ WINDOW = {"kernel_shape": [3, 3]}
     [
         ("Conv", WINDOW | {"auto_pad": "SAME_MIDDLE"}, "auto_pad is 'SAME_MIDDLE', expected one of NOTSET, SAME_UPPER"),
         ("ConvTranspose", WINDOW | {"auto_pad": "same_upper"}, "auto_pad is 'same_upper'"),
+        ("Conv", WINDOW | {"auto_pad": "SAME_\nPPER"}, r"auto_pad is 'SAME_\nPPER'"),  # a message is one line
         ("MaxPool", WINDOW | {"auto_pad": "FULL"}, "auto_pad is 'FULL'"),
         ("AveragePool", WINDOW | {"auto_pad": "FULL"}, "auto_pad is 'FULL'"),
         ("DepthToSpace", {"blocksize": 2, "mode": "RCD"}, "mode is 'RCD', expected one of DCR, CRD"),
@@ -61,3 +62,10 @@ def test_every_word_in_onnx_s_own_node_tests_is_legal():
                 refuse_unknown_words(Node(str(file), node.op_type, [], [], words))
                 checked += any((node.op_type, w) in WORDS or w in WORDS for w in words)
     assert checked > 50
+
+
+def test_pads_below_zero(build, weights):
+    good = build([("Conv", ["x", "w"], ["y"], WINDOW, "c")], constants={"w": weights(4, 4, 3, 3)})
+    good.graph.node[0].attribute.append(onnx.helper.make_attribute("pads", [-1, 0, 0, 0]))
+    with pytest.raises(ModelError, match=r"'c' \(Conv\).*attribute pads is \[-1, 0, 0, 0\]: cut .* with a Slice"):
+        import_onnx(good)

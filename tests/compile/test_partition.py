@@ -150,7 +150,10 @@ def test_bytes_are_int8_on_the_npu_and_float_on_the_cpu(build, weights, placed):
 
 def test_operator_that_nothing_has(build, weights, compiled):
     nodes = [("Det", ["x"], ["y"], {}, "determinant")]
-    with pytest.raises(UnsupportedError, match=r"'determinant' \(Det\) can run nowhere.*no Det.*cpu\.hpp"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"'determinant' \(Det\) can run nowhere: NPU: the NPU has no operator Det; .*no Det.*cpu\.hpp",
+    ):
         partition(compiled(build(nodes)))
 
 
