@@ -111,6 +111,6 @@ def register(app: typer.Typer) -> None:
             print_json(summary(compiled, ctx) | {"placement": placement_summary(graph, rows) | placement(graph, rows)})
             return
         print("\n".join(performance_lines(compiled.performance, layers)))
-        print("\n".join(summary_lines(placement_summary(graph, rows))[3:] + reason_lines(rows, verbose=False)))
+        print("\n".join(summary_lines(placement_summary(graph, rows))[3:] + reason_lines(rows)))
         print(f"pool: {compiled.meta['pool_size']} bytes")
         print(f"written: {output}/ in {sum(ctx.seconds.values()):.1f} s")

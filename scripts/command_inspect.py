@@ -48,8 +48,9 @@ def summary_lines(totals: dict[str, Any]) -> list[str]:
     return lines
 
 
-def reason_lines(rows: list[Row], verbose: bool) -> list[str]:
-    """The CPU's nodes by reason, most frequent first; the first few names of each, all with `verbose`."""
+def reason_lines(rows: list[Row], graph: Graph | None = None) -> list[str]:
+    """The CPU's nodes by reason, most frequent first, with the first few names of each; where `graph` is given, all names and the remedies."""
+    advice = _advice(graph) if graph is not None else {}
     groups: dict[str, list[Row]] = {}
     for row in rows:
         if row.reason:
@@ -59,11 +60,19 @@ def reason_lines(rows: list[Row], verbose: bool) -> list[str]:
     lines = [f"{sum(map(len, groups.values()))} nodes on the CPU, because:"]
     for reason, members in sorted(groups.items(), key=lambda g: -len(g[1])):
         lines.append(f"{len(members):>4} x {reason}")
-        shown = members if verbose else members[:NAMES_SHOWN]
+        shown = members if graph is not None else members[:NAMES_SHOWN]
         names = ", ".join(f"{row.node} ({row.op})" for row in shown)
         more = len(members) - len(shown)
         lines.append(f"       {names}" + (f" and {more} more" if more else ""))
+        for text in dict.fromkeys(advice[row.node] for row in members if advice):
+            operators = dict.fromkeys(row.op for row in members if advice[row.node] == text)
+            lines.append(f"       remedy for {', '.join(operators)}: {text}")
     return lines
+
+
+def _advice(graph: Graph) -> dict[str, str]:
+    """What to change, by node."""
+    return {n.name: remedy(n, graph) for n in graph.nodes}
 
 
 def node_lines(rows: list[Row]) -> list[str]:
@@ -80,7 +89,7 @@ def node_lines(rows: list[Row]) -> list[str]:
 
 def placement(graph: Graph, rows: list[Row]) -> dict[str, Any]:
     """Totals by device, and every node with its reason and what to change."""
-    advice = {n.name: remedy(n, graph) for n in graph.nodes}
+    advice = _advice(graph)
     return {"devices": device_totals(rows), "nodes": [r.to_json() | {"remedy": advice[r.node]} for r in rows]}
 
 
@@ -104,7 +113,7 @@ def register(app: typer.Typer) -> None:
         precision: m.Precision = "int8",
         dump_steps: m.DumpSteps = None,
         verbose: Annotated[
-            bool, typer.Option("--verbose", "-v", help="List every node, and every node of a reason")
+            bool, typer.Option("--verbose", "-v", help="List every node, and every node and the remedy of a reason")
         ] = False,
         picture: m.PlacementGraph = None,
         json: m.Json = False,
@@ -125,7 +134,7 @@ def register(app: typer.Typer) -> None:
         if json:
             print_json(totals | placement(graph, rows) | ({"compile_refuses": refused} if refused else {}))
             return
-        lines = summary_lines(totals) + reason_lines(rows, verbose)
+        lines = summary_lines(totals) + reason_lines(rows, graph if verbose else None)
         if verbose:
             lines += node_lines(rows)
         elif any(row.reason for row in rows):

@@ -212,6 +212,10 @@ def test_inspect_summary_first_then_reasons(command: CommandLine) -> None:
     assert everything[:6] == lines[:6]
     assert any("soft3 (Softsign), soft4 (Softsign)" in line for line in everything)
     assert any(re.search(r"NPU +Conv.* stem$", line) for line in everything)
+    told = json.loads(command("inspect", "soft.onnx", "--json").out)["nodes"]
+    remedies = {n["remedy"] for n in told if n["reason"]}
+    assert remedies and all(any(line.endswith(f": {r}") for line in everything) for r in remedies)
+    assert not any("remedy for" in line for line in lines)
 
 
 # ---- progress
