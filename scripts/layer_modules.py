@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -153,3 +154,16 @@ def fit(
             losses.append(float(loss.detach()))
         line = f"epoch {epoch}/{epochs} loss {np.mean(losses):.3f} {time.monotonic() - begun:.0f} s"
         print(f"{line} {after_epoch(average.module, epoch)}".rstrip(), flush=True)
+
+
+def training_options(description: str, out: str, epochs: int) -> argparse.Namespace:
+    """The command line of a training script."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, default=Path(out))
+    parser.add_argument("--scenes", type=int, default=2000, help="training scenes")
+    parser.add_argument("--epochs", type=int, default=epochs)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
+    parser.add_argument("--seed", type=int, default=1, help="of the training scenes, weights and order")
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()

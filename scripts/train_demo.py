@@ -8,9 +8,7 @@ classes. What is written is the exponential moving average of the weights.
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,7 +16,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from npuforge.scripts.demo_model import ANCHORS_PER_SCALE, HEADS, IMAGE_SIZE, LAYERS, STRIDES, build_onnx
-from npuforge.scripts.layer_modules import Network, change_colours, fit, to_input, weights_of, write_whole
+from npuforge.scripts.layer_modules import (
+    Network,
+    change_colours,
+    fit,
+    to_input,
+    training_options,
+    weights_of,
+    write_whole,
+)
 from npuforge.scripts.scenes import CLASS_NAMES, Annotation, generate
 
 CLASSES = len(CLASS_NAMES)
@@ -201,17 +207,11 @@ def average_precision(
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description="Train the bundled network on synthetic scenes (CPU, under 30 minutes on two cores)."
+    options = training_options(
+        "Train the bundled network on synthetic scenes (CPU, under 30 minutes on two cores).",
+        "scripts/demo_data/demo.onnx",
+        epochs=24,
     )
-    parser.add_argument("--out", type=Path, default=Path("scripts/demo_data/demo.onnx"))
-    parser.add_argument("--scenes", type=int, default=2000, help="training scenes")
-    parser.add_argument("--epochs", type=int, default=24)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
-    parser.add_argument("--seed", type=int, default=1, help="of the training scenes, weights and order")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)

@@ -9,16 +9,22 @@ besides. A class is trained towards the overlap its box reaches, so that the bet
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from npuforge.scripts.layer_modules import Network, change_colours, fit, to_input, weights_of, write_whole
+from npuforge.scripts.layer_modules import (
+    Network,
+    change_colours,
+    fit,
+    to_input,
+    training_options,
+    weights_of,
+    write_whole,
+)
 from npuforge.scripts.oriented_model import HEADS, IMAGE_SIZE, LAYERS, PARTS, STRIDES, build_onnx, cells
 from npuforge.scripts.scenes import CLASS_NAMES, Annotation, generate
 from npuforge.scripts.scenes.oriented import PERIODS, oriented_box
@@ -142,17 +148,11 @@ def oriented_loss(
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(
-        description="Train the bundled network for oriented boxes on synthetic scenes (CPU, under 30 minutes on two cores)."
+    options = training_options(
+        "Train the bundled network for oriented boxes on synthetic scenes (CPU, under 30 minutes on two cores).",
+        "scripts/demo_data/oriented.onnx",
+        epochs=18,
     )
-    parser.add_argument("--out", type=Path, default=Path("scripts/demo_data/oriented.onnx"))
-    parser.add_argument("--scenes", type=int, default=2000, help="training scenes")
-    parser.add_argument("--epochs", type=int, default=18)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
-    parser.add_argument("--seed", type=int, default=1, help="of the training scenes, weights and order")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)

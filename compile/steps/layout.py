@@ -10,21 +10,12 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.steps.moves import full_pads
-from npuforge.compile.steps.rewrite import Editor
+from npuforge.compile.steps.rewrite import ELEMENTWISE, Editor
 
 RANK = 4
 _UNARY = (
-    "Relu",
-    "LeakyRelu",
-    "Clip",
-    "Sigmoid",
-    "Tanh",
-    "HardSigmoid",
-    "HardSwish",
-    "Elu",
-    "Softplus",
+    *ELEMENTWISE,
     "Mish",
-    "Identity",
     "Cast",
     "Neg",
     "Exp",

@@ -10,21 +10,9 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.steps.moves import ZERO, element_numbers
-from npuforge.compile.steps.rewrite import Editor, merged_sources
+from npuforge.compile.steps.rewrite import ELEMENTWISE, Editor, merged_sources
 
-_UNARY = (
-    "Relu",
-    "LeakyRelu",
-    "Clip",
-    "Sigmoid",
-    "Tanh",
-    "HardSigmoid",
-    "HardSwish",
-    "Elu",
-    "Softplus",
-    "Identity",
-    "Dropout",
-)
+_UNARY = (*ELEMENTWISE, "Dropout")
 
 
 def lift_linear(editor: Editor) -> None:

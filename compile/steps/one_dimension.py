@@ -9,23 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from npuforge.compile.ir.graph import Node, TensorInfo
-from npuforge.compile.steps.rewrite import Editor
+from npuforge.compile.steps.rewrite import ELEMENTWISE, Editor
 
 _WINDOWS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
-_UNARY = (
-    "Relu",
-    "LeakyRelu",
-    "Clip",
-    "Sigmoid",
-    "Tanh",
-    "HardSigmoid",
-    "HardSwish",
-    "Elu",
-    "Softplus",
-    "Mish",
-    "Erf",
-    "Identity",
-)
+_UNARY = (*ELEMENTWISE, "Mish", "Erf")
 _PLAIN = (*_UNARY, "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool", "PRelu")
 _BINARY = ("Add", "Sub", "Mul", "Div")
 

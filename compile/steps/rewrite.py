@@ -15,6 +15,19 @@ from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
+ELEMENTWISE = (  # operators that treat every element alike, so that layout and rank of a map don't matter to them
+    "Relu",
+    "LeakyRelu",
+    "Clip",
+    "Sigmoid",
+    "Tanh",
+    "HardSigmoid",
+    "HardSwish",
+    "Elu",
+    "Softplus",
+    "Identity",
+)
+
 
 class Editor:
     """Edits one `Graph` in place."""

@@ -21,23 +21,9 @@ from npuforge.compile.steps.partition import (
     SMALL_SHARE,
     macs,
 )
-from npuforge.compile.steps.rewrite import Editor
+from npuforge.compile.steps.rewrite import ELEMENTWISE, Editor
 
-_UNARY = (
-    "Relu",
-    "LeakyRelu",
-    "Clip",
-    "Sigmoid",
-    "Tanh",
-    "HardSigmoid",
-    "HardSwish",
-    "Elu",
-    "Softplus",
-    "Mish",
-    "Erf",
-    "Gelu",
-    "Identity",
-)
+_UNARY = (*ELEMENTWISE, "Mish", "Erf", "Gelu")
 _BINARY = ("Add", "Sub", "Mul", "Div")
 _PERM = [0, 2, 1]
 

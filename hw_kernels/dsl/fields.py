@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuforge.compile.ir.errors import InstructionError
-from npuforge.hw_kernels.dsl.tile import SRAM, Dtype, Ref, Tile, Window
+from npuforge.hw_kernels.dsl.tile import SRAM, Dtype, Param, Ref, Tile, Window
 
 Fields = dict[str, int | Ref]
 
@@ -87,3 +87,18 @@ def second_operand(b: Tile, y: Tile, broadcast_lane: int | None) -> tuple[Tile, 
         "b_pixel_stride": pixel_stride,
     }
     return b, extra
+
+
+def resize_fields(what: str, x: Tile, y: Tile, row_table: Param, col_table: Param, record_bytes: int) -> Fields:
+    """Fields of an interpolation; the rows of `row_table` count from x's first row held."""
+    same_shape(what, x, y, cols=False)
+    for table, count, axis in ((row_table, y.rows, "row"), (col_table, y.cols, "column")):
+        size = count * record_bytes
+        require(table.size == size, f"{what}: {size} bytes of {axis} records expected, found {table.size}")
+    return {
+        **input_fields(x),
+        "blocks_out": y.blocks,
+        **output_fields(y),
+        "row_table_addr": row_table.ref,
+        "col_table_addr": col_table.ref,
+    }

@@ -13,6 +13,7 @@ from npuforge.hw_kernels.dsl.fields import (
     needed_rows,
     output_fields,
     require,
+    resize_fields,
     same_shape,
     second_operand,
     window_fields,
@@ -135,17 +136,7 @@ class Bf16Instructions:
     def resize_bf16(self, x: Tile, y: Tile, row_table: Param, col_table: Param) -> None:
         """Interpolation; the rows of `row_table` count from x's first row held."""
         lanes_are("npu.resize_bf16", Dtype.BF16, x, y)
-        same_shape("npu.resize_bf16", x, y, cols=False)
-        for table, count, axis in ((row_table, y.rows, "row"), (col_table, y.cols, "column")):
-            size = count * RESIZE_BF16_DTYPE.itemsize
-            require(table.size == size, f"npu.resize_bf16: {size} bytes of {axis} records expected, found {table.size}")
-        fields: Fields = {
-            **input_fields(x),
-            "blocks_out": y.blocks,
-            **output_fields(y),
-            "row_table_addr": row_table.ref,
-            "col_table_addr": col_table.ref,
-        }
+        fields = resize_fields("npu.resize_bf16", x, y, row_table, col_table, RESIZE_BF16_DTYPE.itemsize)
         self._emit("RESIZE_BF16", fields, [x.footprint, row_table.footprint, col_table.footprint], [y.footprint])
 
 
