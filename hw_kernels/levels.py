@@ -1,7 +1,7 @@
 """Levels of an operator: what its class and folder declare, and why where they don't. Read by the contract test and by docs/operators.md.
 
-float: the reference. gradient, second gradient. CPU: cpu.hpp. int8: integer semantics, `fine` and `pow2`. bf16. HLS: an engine or kernel.hpp. DSL: an NPU
-program. torch, ORT, TF: the framework bindings.
+float: the reference. gradient, second gradient. CPU: cpu.hpp. int8: integer semantics, `fine` and `pow2`. bf16. Both by the engines, or by a kernel of the
+operator's own (`own_kernel`), which no partition runs. HLS: an engine or kernel.hpp. DSL: an NPU program. torch, ORT, TF: the framework bindings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation
-from npuforge.hw_kernels.operator import Case, Op, registry
+from npuforge.hw_kernels.operator import Case, KernelForm, Op, registry
 
 LEVELS = ("float", "gradient", "second gradient", "CPU", "int8", "bf16", "HLS", "DSL", "torch", "ORT", "TF")
 HARDWARE = ("int8", "bf16", "HLS", "DSL")
@@ -64,6 +64,11 @@ def declared(op: Op, level: str) -> bool:
     if level == "TF":
         return not is_standard(op) and (_has_file(op, "cpu.hpp") or bool(op.lowers_to))
     return _overrides(op, {"float": "reference", "int8": "integer"}[level])
+
+
+def own_kernel(op: Op, level: str) -> KernelForm | None:
+    """The kernel that has the level int8 or bf16 where no engine has it; no partition runs it (placement: CPU)."""
+    return {"int8": op.kernel_int8, "bf16": op.kernel_bf16}.get(level)
 
 
 def runs_as(op: Op) -> list[str]:

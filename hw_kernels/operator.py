@@ -7,7 +7,7 @@ code generator, its NPU-DSL `program` and cycle `cost`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -64,6 +64,32 @@ class HlsKernel:
     cases: Callable[[np.random.Generator], KernelCase]
 
 
+@dataclass
+class KernelRun:
+    """An operator's kernel on one case: calls of the C++ function with what they must write, and what that means in real numbers."""
+
+    calls: list[KernelCase]
+    inputs: list[
+        Any
+    ]  # real values of what the kernel was given, float64, for `reference`: ONNX layout, constants included
+    results: list[np.ndarray]  # real values of what the calls give, ONNX layout
+    bounds: list[Any]  # stated largest |result - reference(inputs)| of every value, real units
+
+
+@dataclass(frozen=True)
+class KernelForm:
+    """A function of `kernel.hpp` on the NPU's own data (NHWC-16, pad lanes 0), for operators that no engine runs.
+
+    `run(node, inputs, mode)` has the normative integers: `inputs` are all the case's (floats), `mode` is "fine" or "pow2" (int8), "bf16". `refused`:
+    arguments by position -> values just beyond their bounds, with which the function gives false and writes nothing.
+    """
+
+    top: str
+    arguments: tuple[str, ...]
+    run: Callable[[Node, list[Any], str], KernelRun]
+    refused: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+
 class Op:
     """Base of all operators. `names`: node types in the kit's vocabulary; `onnx`: ONNX types (`domain::Type`) it is imported from."""
 
@@ -89,6 +115,9 @@ class Op:
     placed_as: ClassVar[str] = ""
     # HLS C++ of an operator that no engine runs.
     kernel: ClassVar[HlsKernel | None] = None
+    # The same on the NPU's int8 and bf16. No partition runs them: the operator's place is the CPU partition, in float.
+    kernel_int8: ClassVar[KernelForm | None] = None
+    kernel_bf16: ClassVar[KernelForm | None] = None
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.
     program: ClassVar[Callable[..., Any] | None] = None
     # The NPU-DSL text (`dsl.kernel.kernel`) of an operator that the NPU runs as another one's activation: sources for other targets come from it.

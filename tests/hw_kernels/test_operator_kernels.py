@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
-import subprocess
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hls_support import HLS
+from kernel_support import COMPILERS, check_refusals, function, library, outputs, passed
 
 from npuforge.hw_kernels import cordic, operator
-from npuforge.hw_kernels.isa.generate import header_text
 from npuforge.hw_kernels.levels import folder
-from npuforge.hw_kernels.operator import HlsKernel, Op
 from npuforge.hw_kernels.ops.silu_polynomial.op import fixed_point
 
 OPS = {name: op for name, op in sorted(operator.registry().items()) if op.kernel is not None}
-CTYPES = {"int32_t": ctypes.c_int32}
 # Kernels with bounds: argument -> values just beyond them.
 REFUSED: dict[str, dict[int, tuple[int, ...]]] = {
     "Softmax": {1: (0, -1, 1025)},
@@ -43,65 +38,15 @@ def test_every_kernel_header_is_declared() -> None:
     assert headers == declared and headers
 
 
-def wrapper(op: Op, kernel: HlsKernel) -> str:
-    """A C function `call` with the kernel's arguments."""
-    where = folder(op)
-    assert where is not None
-    names = [f"a{i}" for i in range(len(kernel.arguments))]
-    parameters = ", ".join(f"{t} {n}" for t, n in zip(kernel.arguments, names, strict=True))
-    call = f"npuforge::hls::{kernel.top}({', '.join(names)})"
-    text = f'#include "{where / "kernel.hpp"}"\nextern "C" void call({parameters}) {{ {call}; }}\n'
+def built(name: str, compiler: str, flags: tuple[str, ...], where: Path) -> Any:
+    """The kernel as `call`, and as `accepts` where it has bounds."""
+    op, kernel = OPS[name], OPS[name].kernel
+    place = folder(op)
+    assert kernel is not None and place is not None
+    text = function("call", kernel.top, kernel.arguments, accepts=False)
     if op.names[0] in REFUSED:
-        text += f'extern "C" int32_t accepts({parameters}) {{ return {call} ? 1 : 0; }}\n'
-    return text
-
-
-@cache
-def library(name: str, compiler: str, flags: tuple[str, ...], where: Path) -> Any:
-    op = OPS[name]
-    assert op.kernel is not None
-    where.mkdir(exist_ok=True)
-    (where / "npu_isa.hpp").write_text(header_text(), encoding="utf-8")
-    source, output = where / "call.cpp", where / "call.so"
-    source.write_text(wrapper(op, op.kernel), encoding="utf-8")
-    strict = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wvla", "-fno-exceptions", "-fno-rtti", "-nostdinc++"]
-    command = [
-        compiler,
-        *strict,
-        *flags,
-        "-O1",
-        "-shared",
-        "-fPIC",
-        "-I",
-        str(where),
-        "-I",
-        str(HLS),
-        str(source),
-        "-o",
-        str(output),
-    ]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(output))
-
-
-COMPILERS = [("g++", ()), ("clang++", ("-fsanitize=undefined", "-fno-sanitize-recover=all", "-fsanitize-trap=all"))]
-
-
-def passed(kernel: HlsKernel, arguments: list[Any]) -> list[Any]:
-    """The arguments as ctypes; arrays must have the declared element type."""
-    found: list[Any] = []
-    for kind, value in zip(kernel.arguments, arguments, strict=True):
-        if kind.endswith("*"):
-            assert value.dtype.name == kind.removeprefix("const ").removesuffix("_t*"), (kind, value.dtype)
-            found.append(value.ctypes.data_as(ctypes.c_void_p))
-        else:
-            found.append(CTYPES[kind](value))
-    return found
-
-
-def outputs(kernel: HlsKernel, arguments: list[Any]) -> list[np.ndarray]:
-    """The arrays that the kernel writes."""
-    return [v for k, v in zip(kernel.arguments, arguments, strict=True) if k.endswith("*") and "const" not in k]
+        text += function("accepts", kernel.top, kernel.arguments, accepts=True)
+    return library(place / "kernel.hpp", text, compiler, flags, where)
 
 
 @pytest.mark.parametrize(("compiler", "flags"), COMPILERS, ids=["g++", "clang++-undefined-traps"])
@@ -111,12 +56,12 @@ def test_c_simulation_gives_the_integer_bits(name: str, compiler: str, flags: tu
         pytest.skip(f"{compiler} is not installed")
     kernel = OPS[name].kernel
     assert kernel is not None
-    call = library(name, compiler, flags, tmp_path / "build").call
+    call = built(name, compiler, flags, tmp_path / "build").call
     random = np.random.default_rng(6)
     for _ in range(60):
         arguments, expected = kernel.cases(random)
-        call(*passed(kernel, arguments))
-        for found, value in zip(outputs(kernel, arguments), expected, strict=True):
+        call(*passed(kernel.arguments, arguments))
+        for found, value in zip(outputs(kernel.arguments, arguments), expected, strict=True):
             np.testing.assert_array_equal(found, value)
 
 
@@ -125,16 +70,9 @@ def test_sizes_beyond_the_bounds_are_refused_and_nothing_is_written(name: str, t
     compiler, flags = COMPILERS[1] if shutil.which("clang++") else COMPILERS[0]
     kernel = OPS[name].kernel
     assert kernel is not None
-    accepts = library(name, compiler, flags, tmp_path / "build").accepts
-    for position, values in REFUSED[name].items():
-        assert kernel.arguments[position] == "int32_t"
-        for value in values:
-            arguments, _ = kernel.cases(np.random.default_rng(6))
-            for array in outputs(kernel, arguments):
-                array[...] = 77
-            arguments[position] = value
-            assert accepts(*passed(kernel, arguments)) == 0, (position, value)
-            assert all((array == 77).all() for array in outputs(kernel, arguments))
+    accepts = built(name, compiler, flags, tmp_path / "build").accepts
+    arguments, _ = kernel.cases(np.random.default_rng(6))
+    check_refusals(accepts, kernel.arguments, arguments, REFUSED[name])
 
 
 def test_cordic_against_sine_and_cosine_of_every_angle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, Shape, register
+from npuforge.hw_kernels.kernel_data import real, store
+from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, KernelForm, KernelRun, Shape, register
 
 LANES = 16
 
@@ -23,6 +25,30 @@ def _kernel_case(random: np.random.Generator) -> KernelCase:
     return [x, channels, pixels, np.ones_like(expected)], [expected]
 
 
+def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
+    """Bits are moved, channels keep their scales; a pad lane stands for 0."""
+    x = store(inputs[0], 1, mode)
+    y = x.lanes
+    pads = y.shape[-1] - x.bits.shape[-1]
+    quant = dataclasses.replace(
+        x.quant,
+        scale=np.append(x.quant.scale, np.ones(pads)),
+        zero_point=np.append(x.quant.zero_point, np.zeros(pads, np.int32)),
+    )
+    planes = np.ascontiguousarray(np.moveaxis(x.bits, -1, 1))
+    _, channels, height, width = planes.shape
+    calls: list[KernelCase] = [
+        ([plane, channels, height * width, np.zeros_like(out)], [out]) for plane, out in zip(planes, y, strict=True)
+    ]
+    return KernelRun(calls, [x.real], [real(y, quant, -1)], [0.0])
+
+
+def _form(element: str) -> KernelForm:
+    bounds = {1: (0, -1, 65521), 2: (0, 2**24 + 1)}
+    arguments = (f"const {element}*", "int32_t", "int32_t", f"{element}*")
+    return KernelForm(f"align_nhwc16<{element}>", arguments, _on_the_npus_data, bounds)
+
+
 @register
 class AlignNhwc16(Mover, HostOp):
     """y[n, h, w, c] = x[n, c, h, w], zeros up to the next multiple of 16 channels"""
@@ -30,6 +56,8 @@ class AlignNhwc16(Mover, HostOp):
     names = ("npuforge::AlignNhwc16",)
     onnx = ("npuforge::AlignNhwc16",)
     kernel = HlsKernel("align_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int8_t*"), _kernel_case)
+    kernel_int8 = _form("int8_t")
+    kernel_bf16 = _form("uint16_t")
     cases = (
         Case([(2, 3, 4, 5)]),
         Case([(1, 16, 2, 3)], why="nothing to pad"),

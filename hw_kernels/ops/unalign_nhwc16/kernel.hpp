@@ -1,4 +1,4 @@
-// UnalignNhwc16 on bytes: pixels of 16-lane blocks to planes; pad lanes are dropped.
+// UnalignNhwc16 on int8 and bf16: pixels of 16-lane blocks to planes; pad lanes are dropped.
 #pragma once
 
 #include "npu_types.hpp"
@@ -6,12 +6,16 @@
 namespace npuforge {
 namespace hls {
 
-constexpr int UNALIGN_MAX_PIXELS = 1 << 24;  ///< of one map
-constexpr int UNALIGN_MAX_CHANNELS = 65535;
+constexpr int32_t UNALIGN_MAX_PIXELS = 1 << 24;  ///< of one map
+constexpr int32_t UNALIGN_MAX_CHANNELS = 65520;
 
-/// y[c][p] = x[p][c] for c below `channels`.
+/// y[c][p] = x[p][c] for c below `channels`. False, with nothing written, where a size is out of range.
+/// \tparam T int8_t, or uint16_t for bf16: bits are moved, not looked at
 /// \param pixels height * width \param x [pixels][lanes] \param lanes of a pixel \param y [channels][pixels]
-inline void unalign_nhwc16(const int8_t x[], int32_t lanes, int32_t channels, int32_t pixels, int8_t y[]) {
+template <class T>
+inline bool unalign_nhwc16(const T x[], int32_t lanes, int32_t channels, int32_t pixels, T y[]) {
+    if (channels < 1 || lanes < channels || lanes > UNALIGN_MAX_CHANNELS) return false;
+    if (pixels < 1 || pixels > UNALIGN_MAX_PIXELS || (int64_t)pixels * lanes > ((int64_t)1 << 30)) return false;
     for (int32_t c = 0; c < channels; ++c) {
         NPU_TRIPCOUNT(1, UNALIGN_MAX_CHANNELS)
         for (int32_t p = 0; p < pixels; ++p) {
@@ -20,6 +24,7 @@ inline void unalign_nhwc16(const int8_t x[], int32_t lanes, int32_t channels, in
             y[c * pixels + p] = x[p * lanes + c];
         }
     }
+    return true;
 }
 
 }  // namespace hls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
-from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, Shape, register
+from npuforge.hw_kernels.kernel_data import real, store
+from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, KernelForm, KernelRun, Shape, register
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -20,6 +22,25 @@ def _kernel_case(random: np.random.Generator) -> KernelCase:
     return [x, lanes, channels, pixels, np.ones_like(expected)], [expected]
 
 
+def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
+    """Bits are moved, channels keep their scales."""
+    x, channels = store(inputs[0], -1, mode), int(node.attrs["channels"])
+    quant = dataclasses.replace(x.quant, scale=x.quant.scale[:channels], zero_point=x.quant.zero_point[:channels])
+    planes = np.ascontiguousarray(np.moveaxis(x.bits[..., :channels], -1, 1))
+    _, height, width, lanes = x.bits.shape
+    calls: list[KernelCase] = [
+        ([image, lanes, channels, height * width, np.zeros_like(out)], [out])
+        for image, out in zip(x.bits, planes, strict=True)
+    ]
+    return KernelRun(calls, [x.real], [real(np.moveaxis(planes, 1, -1), quant, 1)], [0.0])
+
+
+def _form(element: str) -> KernelForm:
+    bounds = {1: (0, 65521), 2: (0, -1), 3: (0, 2**24 + 1)}
+    arguments = (f"const {element}*", "int32_t", "int32_t", "int32_t", f"{element}*")
+    return KernelForm(f"unalign_nhwc16<{element}>", arguments, _on_the_npus_data, bounds)
+
+
 @register
 class UnalignNhwc16(Mover, HostOp):
     """y[n, c, h, w] = x[n, h, w, c] for c below `channels`"""
@@ -27,6 +48,8 @@ class UnalignNhwc16(Mover, HostOp):
     names = ("npuforge::UnalignNhwc16",)
     onnx = ("npuforge::UnalignNhwc16",)
     kernel = HlsKernel("unalign_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int32_t", "int8_t*"), _kernel_case)
+    kernel_int8 = _form("int8_t")
+    kernel_bf16 = _form("uint16_t")
     cases = (
         Case([(2, 4, 5, 16)], {"channels": 3}),
         Case([(1, 1, 1, 32)], {"channels": 32}, why="nothing to drop"),
