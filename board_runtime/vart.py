@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -200,6 +201,10 @@ def run_application(arguments: Sequence[str]) -> None:
     """Runs a Python script that says `import vart`, `import xir` on these modules: [script, its arguments…]."""
     if not arguments:
         raise UsageError("usage: python -m npuforge.board_runtime.vart APPLICATION.py [ARGUMENT…]")
+    if not Path(arguments[0]).is_file():
+        raise UsageError(
+            f"application {arguments[0]}: no such file; usage: python -m npuforge.board_runtime.vart APPLICATION.py [ARGUMENT…]"
+        )
     own = importlib.import_module("npuforge.board_runtime.vart")
     sys.modules |= {"vart": own, "xir": importlib.import_module("npuforge.board_runtime.xir")}
     sys.argv = list(arguments)

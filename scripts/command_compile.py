@@ -20,7 +20,7 @@ from npuforge.compile.steps.write_files import ARTIFACTS, check_apart, summary
 from npuforge.scripts import model_options as m
 from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
 from npuforge.scripts.command_inspect import summary as placement_summary
-from npuforge.scripts.common import check_picture, print_json, progress
+from npuforge.scripts.common import check_picture, counted, print_json, progress
 from npuforge.scripts.performance import performance_lines
 from npuforge.scripts.placement_page import write_placement
 
@@ -39,7 +39,7 @@ def _for_dpu(choices: m.Choices, output: Path, target: DpuTarget, silu: str, jso
     if json:
         print_json(build.to_json())
         return
-    print(f"{build.target}: {build.dpu_nodes} nodes for the DPU, {len(build.cpu)} for the CPU")
+    print(f"{build.target}: {counted(build.dpu_nodes, 'node')} for the DPU, {len(build.cpu)} for the CPU")
     made = build.compiler
     if made is not None and made.ran:
         print(f"vai_c_xir: {made.dpu_subgraphs} DPU subgraphs of {made.subgraphs}, fingerprints {made.fingerprints}")
@@ -55,7 +55,7 @@ def _for_ascend(choices: m.Choices, output: Path, target: str, json: bool) -> No
         print_json(build.to_json())
         return
     print(
-        f"{build.soc}: {len(build.operators)} custom operators with TBE source, {len(build.without_program)} nodes without"
+        f"{build.soc}: {counted(len(build.operators), 'custom operator')} with TBE source, {counted(len(build.without_program), 'node')} without"
     )
     print(f"written: {output}/")
 

@@ -15,7 +15,7 @@ from npuforge.compile.steps.preprocessing import complete
 from npuforge.compile.steps.remedies import remedy
 from npuforge.compile.steps.write_files import check_apart
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_picture, print_json, show_notice
+from npuforge.scripts.common import check_picture, counted, print_json, show_notice
 from npuforge.scripts.placement_page import totals as device_totals
 from npuforge.scripts.placement_page import write_placement
 
@@ -42,7 +42,7 @@ def summary_lines(totals: dict[str, Any]) -> list[str]:
     lines = [f"model: {totals['model']}"]
     for what in ("inputs", "outputs"):
         lines.append(f"{what}: " + ", ".join(f"{t} {'x'.join(map(str, s))}" for t, s in totals[what].items()))
-    parts = ", ".join(f"{p['device']} ({p['nodes']} nodes)" for p in totals["partitions"])
+    parts = ", ".join(f"{p['device']} ({counted(p['nodes'], 'node')})" for p in totals["partitions"])
     lines.append(f"partitions: {parts}")
     lines.append(f"{totals['npu_share']:.1%} of {totals['macs'] / 1e6:.1f} MMAC on the NPU")
     return lines
@@ -57,7 +57,7 @@ def reason_lines(rows: list[Row], graph: Graph | None = None) -> list[str]:
             groups.setdefault(row.reason, []).append(row)
     if not groups:
         return ["no node on the CPU"]
-    lines = [f"{sum(map(len, groups.values()))} nodes on the CPU, because:"]
+    lines = [f"{counted(sum(map(len, groups.values())), 'node')} on the CPU, because:"]
     for reason, members in sorted(groups.items(), key=lambda g: -len(g[1])):
         lines.append(f"{len(members):>4} x {reason}")
         shown = members if graph is not None else members[:NAMES_SHOWN]

@@ -23,7 +23,7 @@ def performance_lines(performance: dict[str, Any], layers: bool) -> list[str]:
     busy = performance["busy"]
     lines.append(
         f"simulated cycles: {performance['cycles']} ({duration(performance['milliseconds'])} at the arch's clock), "
-        f"MAC utilisation {performance['utilisation']:.1%}, DDR {performance['ddr_bytes'] / 1e6:.2f} MB"
+        f"MAC utilisation {performance['utilisation']:.1%}, DDR {performance['ddr_bytes'] / (1 << 20):.2f} MiB"
     )
     lines.append("engines busy: " + ", ".join(f"{engine} {cycles}" for engine, cycles in busy.items()))
     return lines
