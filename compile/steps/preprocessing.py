@@ -103,6 +103,7 @@ def _with_head(graph: Graph, record: Preprocess) -> tuple[Preprocess, str]:
     notice = (
         f"detection head recognised: {found.head.kind}; another one: head.kind in --preprocess (`none` for tensors)"
     )
+    notice += f"; {found.hint}" if found.hint else ""
     return replace(record, head=found.head, class_names=names), notice
 
 

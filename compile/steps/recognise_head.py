@@ -10,14 +10,11 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import HeadSpec
-from npuforge.compile.steps.rewrite import CONVOLUTIONS
+from npuforge.compile.steps.head_outputs import Outputs
 
 ARITHMETIC = {"Exp", "Add", "Sub", "Mul", "Div", "Pow", "Affine"}
 PICKS = {"TopK", "NonMaxSuppression", "GatherElements", "GatherND"}
@@ -25,99 +22,9 @@ EXPORTED_ROWS = "batchno_classid_score_x1y1x2y2"  # a name that spells its colum
 ULTRAFACE_PRIORS = ((8, 3), (16, 2), (32, 2), (64, 3))
 
 
-@dataclass
-class Outputs:
-    """A network's outputs with what the rules ask about them. `image`: the input that takes the image."""
-
-    graph: Graph
-    image: str
-
-    @property
-    def names(self) -> list[str]:
-        """In the graph's order."""
-        return self.graph.outputs
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the image."""
-        height, width = self.graph.tensors[self.image].shape[2:4]
-        return height, width
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Of one output; -1 where only the run knows."""
-        return self.graph.tensors[name].shape
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Of all outputs, in order."""
-        return [self.shape(n) for n in self.names]
-
-    def map_size(self, stride: int) -> tuple[int, int]:
-        """Height and width of a map at this stride (rounded up)."""
-        height, width = self.size
-        return -(-height // stride), -(-width // stride)
-
-    def cells(self, *strides: int) -> int:
-        """Cells of the maps at these strides together."""
-        return sum(int(np.prod(self.map_size(s))) for s in strides)
-
-    def stride_of(self, height: int, width: int) -> int:
-        """The power of two that gives a map of this size, 0 where none does."""
-        return next((s for s in (4, 8, 16, 32, 64, 128) if self.map_size(s) == (height, width)), 0)
-
-    @cached_property
-    def _producers(self) -> dict[str, Node]:
-        return {t: n for n in self.graph.nodes for t in n.outputs}
-
-    def producer(self, name: str) -> Node | None:
-        """The node that writes a tensor."""
-        return self._producers.get(name)
-
-    def above(self, name: str) -> set[str]:
-        """Operators and activations between the last convolutions and an output."""
-        found: set[str] = set()
-        seen: set[str] = set()
-        waiting = [name]
-        while waiting:
-            tensor = waiting.pop()
-            node = self.producer(tensor)
-            if node is None or tensor in seen:
-                continue
-            seen.add(tensor)
-            found |= {node.activation.kind} - {"none"}
-            if node.op in CONVOLUTIONS:
-                continue
-            if not (node.op == "Affine" and np.all(node.attrs["scale"] == 1) and np.all(node.attrs["bias"] == 0)):
-                found.add(node.op)
-            waiting += node.inputs
-        return found
-
-    def parts(self, name: str) -> list[int]:
-        """Channels of what a Concat above an output joins (through transposes and reshapes), else nothing."""
-        node = self.producer(name)
-        while node is not None and node.op in ("Transpose", "Reshape", "Identity", "Flatten"):
-            node = self.producer(node.inputs[0])
-        return [self.shape(t)[1] for t in node.inputs] if node is not None and node.op == "Concat" else []
-
-    def column_parts(self, name: str, values: int) -> list[tuple[int, bool]]:
-        """(width, whether a Sigmoid stands above) of the parts that Concats join to rows of `values`; empty where none do, or differently."""
-        found: list[list[tuple[int, bool]]] = []
-        waiting = [name]
-        while waiting:
-            node = self.producer(waiting.pop())
-            if node is None or node.op not in ("Transpose", "Reshape", "Identity", "Flatten", "Concat"):
-                return []
-            widths = [self.shape(t)[node.attrs["axis"]] for t in node.inputs] if node.op == "Concat" else []
-            if sum(widths) == values:
-                found.append([(w, "Sigmoid" in self.above(t)) for w, t in zip(widths, node.inputs, strict=True)])
-            else:
-                waiting += node.inputs if widths else node.inputs[:1]
-        return found[0] if all(parts == found[0] for parts in found) else []
-
-
 @dataclass(frozen=True)
 class Recognised:
-    """The head, or why there is none (`hint`, empty: nothing to say). `class_names` where the file lists them."""
+    """The head, or none. `hint`: what to declare instead, or what was assumed (empty: nothing to say). `class_names` where the file lists them."""
 
     head: HeadSpec | None
     hint: str = ""
@@ -217,25 +124,57 @@ def _ultraface(o: Outputs) -> HeadSpec | None:
 
 
 def _distributions(o: Outputs) -> HeadSpec | None:
-    """NanoDet (three strides) and PicoDet (four): classes behind a sigmoid, and distances of 8 bins."""
+    """NanoDet (three strides) and PicoDet (four): classes behind a sigmoid, and distances of 8 or 11 bins."""
     strides = {6: [8, 16, 32], 8: [8, 16, 32, 64]}.get(len(o.names), [])
-    classes, distances = [], []
+    classes: list[str] = []
+    distances: list[str] = []
     for stride in strides:
         level = [n for n, s in zip(o.names, o.shapes, strict=True) if len(s) == 3 and s[:2] == (1, o.cells(stride))]
         scores = [n for n in level if "Sigmoid" in o.above(n)]
-        others = [n for n in level if n not in scores and o.shape(n)[2] == 32]
+        others = [n for n in level if n not in scores and _bins(o.shape(n)[2])]
         if len(level) != 2 or len(scores) != 1 or len(others) != 1:
             return None
         classes += scores
         distances += others
-    if not strides:
+    if not strides or len({o.shape(n)[2] for n in distances}) != 1:
         return None
     kind = "nanodet" if len(strides) == 3 else "picodet"
     return _head(kind, 0.35, 0.6, {"classes": classes, "distances": distances}, strides=strides)
 
 
+def _bins(columns: int) -> int:
+    """Bins of each of the four distances in so many columns, as the authors set reg_max (7 or 10); 0: others."""
+    return columns // 4 if columns in (32, 44) else 0
+
+
+def _joined_distributions(o: Outputs) -> HeadSpec | None:
+    """NanoDet's heads as one tensor of rows: classes behind a Sigmoid, then distances in bins.
+
+    NanoDet-Plus (four strides, 5 x 5 convolutions in its head) measures from a cell's corner, the NanoDet before it (three, 3 x 3) from its middle. The kernels
+    tell; where they are others, the strides.
+    """
+    if len(o.names) != 1 or len(o.shapes[0]) != 3 or o.shapes[0][0] != 1:
+        return None
+    name, (_, cells, values) = o.names[0], o.shapes[0]
+    strides = {o.cells(8, 16, 32): [8, 16, 32], o.cells(8, 16, 32, 64): [8, 16, 32, 64]}.get(cells, [])
+    parts = o.column_parts(name, values) if strides and not o.above(name) & ARITHMETIC else []
+    if len(parts) != 2 or not parts[0][1] or parts[1][1] or not _bins(parts[1][0]):
+        return None
+    kernels = o.kernels(name)
+    from_corner = {(3,): False, (5,): True}.get(tuple(kernels), len(strides) == 4)
+    return _head(
+        "nanodet_plus",
+        0.35,
+        0.6,
+        {"predictions": name},
+        strides=strides,
+        bins=_bins(parts[1][0]),
+        cell_offset=0.0 if from_corner else 0.5,
+    )
+
+
 def _single_rows(o: Outputs) -> HeadSpec | None:
-    """One tensor of rows for all cells: YOLOX, NanoDet-Plus, and YOLO exports that decode in the graph. Raw maps beside it do not matter."""
+    """One tensor of rows for all cells: YOLOX, and YOLO exports that decode in the graph. Raw maps beside it do not matter."""
     tensors = [(n, s) for n, s in zip(o.names, o.shapes, strict=True) if len(s) == 3 and s[0] == 1]
     if len(tensors) != 1 or any(len(s) not in (3, 5) for s in o.shapes):
         return None
@@ -245,8 +184,6 @@ def _single_rows(o: Outputs) -> HeadSpec | None:
     if not above & ARITHMETIC:
         strides = {three: [8, 16, 32], four: [8, 16, 32, 64]}.get(first, [])
         parts = o.column_parts(name, second) if strides else []
-        if first == four and parts == [(second - 32, True), (32, False)]:
-            return _head("nanodet_plus", 0.35, 0.6, outputs, strides=strides, bins=8)
         if parts == [(4, False), (1, True), (second - 5, True)]:
             return _head("yolox", 0.3, 0.65, outputs, strides=strides)
         return None
@@ -333,6 +270,7 @@ RULES: tuple[Callable[[Outputs], HeadSpec | None], ...] = (
     _blazeface,
     _ultraface,
     _distributions,
+    _joined_distributions,
     _single_rows,
     _boxes,
     _yolov8_maps,
@@ -352,7 +290,7 @@ def recognise(graph: Graph, image: str = "") -> Recognised:
     for rule in RULES:
         head = rule(outputs)
         if head is not None:
-            return Recognised(head, class_names=class_names(graph.metadata))
+            return Recognised(head, _assumed(head), class_names(graph.metadata))
     return Recognised(None, _hint(outputs))
 
 
@@ -367,6 +305,31 @@ def class_names(metadata: dict[str, str]) -> tuple[str, ...]:
     return tuple(names) if isinstance(names, list) and all(isinstance(n, str) and n for n in names) else ()
 
 
+def _assumed(head: HeadSpec) -> str:
+    """What of a recognised head the graph does not show for certain."""
+    if head.kind != "nanodet_plus":
+        return ""
+    found = head.options["cell_offset"]
+    return (
+        f"distances are taken from (cell + {found:g})·stride, as {'NanoDet' if found else 'NanoDet-Plus'} has them; "
+        f"for {'NanoDet-Plus' if found else 'NanoDet and PicoDet'} declare {_declared(head, 0.0 if found else 0.5)}"
+    )
+
+
+def _name(tensor: str) -> str:
+    """A tensor's name as a YAML value."""
+    return tensor if tensor.isidentifier() else "'" + tensor.replace("'", "''") + "'"
+
+
+def _declared(head: HeadSpec, cell_offset: float) -> str:
+    """A nanodet_plus head as YAML, with another cell_offset."""
+    options = ", ".join(f"{k}: {v}" for k, v in (head.options | {"cell_offset": cell_offset}).items() if k != "outputs")
+    return (
+        f"head: {{kind: {head.kind}, score_threshold: {head.score_threshold}, nms_threshold: {head.nms_threshold}, "
+        f"options: {{{options}, outputs: {{predictions: {_name(head.options['outputs']['predictions'])}}}}}}}"
+    )
+
+
 def _hint(o: Outputs) -> str:
     """What to declare where the outputs look familiar but do not say enough."""
     sizes = [(n, s[2:4]) for n, s in zip(o.names, o.shapes, strict=True) if len(s) in (4, 5)]
@@ -378,12 +341,16 @@ def _hint(o: Outputs) -> str:
         )
     table = _by_rows(o)
     rows = {r for r, _ in table}
-    levels = {o.cells(8, 16, 32): "[8, 16, 32]", o.cells(8, 16, 32, 64): "[8, 16, 32, 64]"}
+    levels = {o.cells(8, 16, 32): [8, 16, 32], o.cells(8, 16, 32, 64): [8, 16, 32, 64]}
     if len(o.names) == len(table) == 1 and rows <= levels.keys() and not ARITHMETIC & o.above(o.names[0]):
+        strides, outputs = levels[min(rows)], {"predictions": o.names[0]}
+        bins = next((b for b in (8, 11) if o.shapes[0][2] > 4 * b), 8)
+        nanodet = _head("nanodet_plus", 0.35, 0.6, outputs, strides=strides, bins=bins)
         return (
-            "they look like undecoded rows whose columns are none that a rule knows; if they fit, declare head: {kind: yolox (box, objectness, "
-            f"classes) or nanodet_plus (classes, distances in bins), options: {{strides: {levels[min(rows)]}, "
-            f"outputs: {{predictions: {o.names[0]}}}}}}} (docs/heads.md)"
+            "they look like undecoded rows whose columns are none that a rule knows; if they fit, declare for box, objectness, classes "
+            f"head: {{kind: yolox, options: {{strides: {strides}, outputs: {{predictions: {_name(o.names[0])}}}}}}}; for classes and distances in bins "
+            f"(bins: reg_max + 1) from the middle of the cell, as NanoDet and PicoDet have them, {_declared(nanodet, 0.5)}; "
+            "from its corner, as NanoDet-Plus has them, the same with cell_offset: 0.0 (docs/heads.md)"
         )
     if len(o.names) == len(table) == 2 and len(rows) == 1 and min(rows) > 100 and any(n == 4 for _, n in table):
         return (
