@@ -87,3 +87,54 @@ def test_inspect_says_what_compile_refuses(command: CommandLine, model: onnx.Mod
     assert json.loads(result.out)["compile_refuses"] == said
     good = command("inspect", "net.onnx", "--json")
     assert "compile refuses" not in good.err and "compile_refuses" not in json.loads(good.out)
+
+
+def rows_of_the_run(columns: tuple[int, ...]) -> onnx.ModelProto:
+    """The tiny network, then as many rows as NonZero finds: outputs [1, N, columns]."""
+    tail = [
+        node("Identity", ["h"], ["t"]),
+        node("NonZero", ["h"], ["places"]),
+        node("Transpose", ["places"], ["turned"], perm=[1, 0]),
+        node("Cast", ["turned"], ["real"], to=1),
+        node("Unsqueeze", ["real", "first"], ["four"]),
+        node("Slice", ["four", "zeros", "one", "last"], ["single"]),
+    ]
+    wide = {n: ["four"] * (n // 4) + ["single"] * (n % 4) for n in columns}
+    tail += [node("Concat", parts, [f"t{n}"], axis=2) for n, parts in wide.items()]
+    constants = {"first": np.array([0]), "zeros": np.array([0]), "one": np.array([1]), "last": np.array([2])}
+    model = tiny_model(tail=tail)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, k) for k, v in constants.items())
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.helper.make_tensor_value_info(f"t{n}", 1, None) for n in columns)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("columns", "head", "words"),
+    [
+        ((7,), "{kind: detections}", "detections head: output `t7` [1, 1, 7]"),
+        ((6,), "{kind: detections}", ""),
+        ((6, 4), "{kind: boxes}", "boxes head: output `t6`"),  # by position: boxes come first
+        ((6, 4), "{kind: boxes, options: {outputs: {boxes: t4, scores: t6}}}", ""),
+    ],
+)
+def test_heads_of_rows_that_only_a_run_counts_are_checked(
+    command: CommandLine, columns: tuple[int, ...], head: str, words: str
+) -> None:
+    save_model(rows_of_the_run(columns), Path("rows.onnx"))
+    Path("rows.yaml").write_text(f"head: {head}\nclass_names: [nut, bolt]\n")
+    call = ("compile", "rows.onnx", "--calib", "images", "--preprocess", "rows.yaml", "-o", "b")
+    if words:
+        command.refused(1, (words,), *call)
+        return
+    result = command(*call)
+    assert result.code == 0, result.err
+    counted = "the network's boxes head 6 classes; give 6" in result.err
+    assert counted == ("boxes" in head)  # `detections` holds class numbers: not countable
+
+
+def test_a_head_that_cannot_be_checked_is_noticed(command: CommandLine) -> None:
+    save_model(rows_of_the_run((85,)), Path("rows.onnx"))
+    Path("rows.yaml").write_text("head: {kind: yolox}\n")
+    result = command("compile", "rows.onnx", "--calib", "images", "--preprocess", "rows.yaml", "-o", "b")
+    assert result.code == 0 and "the yolox head is not checked: only a run knows the shapes" in result.err
