@@ -71,6 +71,8 @@ def _print(result: Comparison) -> None:
         print(
             f"output {name} holds class numbers: {unequal} of {count} differ; no part of the gates on cosine and error"
         )
+    for name, rows in data.picked_rows.items():
+        print(f"the network picks the rows of output {name} itself: {rows}")
     for group in data.channel_groups:
         print(
             f"  {group.output}, {group.name}: float {group.low:.4g} .. {group.high:.4g}, error at most {group.max_abs_error:.4g}, "
@@ -82,7 +84,8 @@ def _print(result: Comparison) -> None:
             accuracy = data.accuracy[column]
             print(f"mAP50-95 {100 * accuracy.map:5.2f}  mAP50 {100 * accuracy.map50:5.2f}  {column}")
     for gate in data.gates:
-        found = "not measured (give --truth)" if gate.found is None else f"{gate.found:.6g}"
+        lacking = "no detections" if gate.name == "--min-matched" else "give --truth"
+        found = f"not measured ({lacking})" if gate.found is None else f"{gate.found:.6g}"
         print(f"gate {gate.name} {gate.limit:g}: {found}: {'passed' if gate.passed else 'EXCEEDED'}")
 
 
@@ -173,6 +176,16 @@ def register(app: typer.Typer) -> None:
                 callback=_number,
             ),
         ] = None,
+        min_matched: Annotated[
+            float | None,
+            typer.Option(
+                "--min-matched",
+                help="Gate: share of the detections of float network and device (or of rows that the network picks) with a partner in the other",
+                min=0,
+                max=1,
+                callback=_number,
+            ),
+        ] = None,
         check_preprocess: Annotated[
             bool,
             typer.Option(
@@ -208,7 +221,7 @@ def register(app: typer.Typer) -> None:
                 threads=threads,
                 layer_images=layer_images,
                 truth=dataset,
-                limits=Limits(max_map_drop, min_cosine, max_abs_error, max_mean_error),
+                limits=Limits(max_map_drop, min_cosine, max_abs_error, max_mean_error, min_matched),
                 progress=show,
                 fixed=fixed,
             )

@@ -21,6 +21,7 @@ from npuforge.scripts.build_folder import Build
 from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn
 from npuforge.scripts.datasets import Dataset
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
+from npuforge.scripts.picked_rows import match_rows, matched_values, picked_outputs, row_axis
 from npuforge.scripts.report.channel_groups import GroupMeter
 from npuforge.scripts.report.data import (
     DEVICE,
@@ -33,6 +34,8 @@ from npuforge.scripts.report.data import (
     ImageComparison,
     Reference,
     ReportData,
+    RowCounts,
+    matched_share,
 )
 from npuforge.scripts.report.from_build import report_of_build, set_losses
 from npuforge.scripts.report.match import match
@@ -51,6 +54,9 @@ class Limits:
     min_cosine: float | None = None  # of every network output, float against device
     max_abs_error: float | None = None  # of every network output
     max_mean_error: float | None = None  # of every layer alone, as a share of its largest magnitude
+    min_matched: float | None = (
+        None  # share of the detections, or rows that the network picks, of both columns with a partner
+    )
 
 
 @dataclass
@@ -175,6 +181,7 @@ def compare(
     indices = index_tensors(qgraph.graph)
     layer_inputs: list[tuple[Sample, Arrays]] = []
     groups = GroupMeter(build.preprocess.head)
+    picked = picked_outputs(qgraph.graph, build.preprocess.head)
     for number, path in enumerate(images, start=1):
         image = build.sample(path, fixed)
         integers, integer_outputs = integer_column.integers_and_outputs(image)
@@ -182,12 +189,15 @@ def compare(
         outputs = {FLOAT: float_column(image), INTEGER: integer_outputs, DEVICE: device_outputs}
         _differences(result, records, integers, integer_column.written)
         for name, value in outputs[FLOAT].items():
+            if name in picked:
+                _rows(result, qgraph.graph, name, value, device_outputs[name], picked[name])
+                continue
             result.outputs.add(name, value, device_outputs[name], name in indices)
             groups.add(name, value, device_outputs[name])
         if number <= layer_images:
             layer_inputs.append((image, integers))
         if heads is not None:
-            _detect(result.data, image, heads, outputs, scored, truth, number)
+            _detect(result, image, heads, outputs, scored, truth, number, any(picked.values()))
         progress("compare", number, len(images))
     result.data.channel_groups = groups.result()
     result.data.notices += [
@@ -204,24 +214,58 @@ def compare(
         result.data.accuracy_images = len(images)
         result.data.oriented_truth = truth.oriented
     result.data.index_outputs = {n: (d.differing, d.compared) for n, d in result.outputs.indices.items()}
-    result.data.gates = _gates(limits or Limits(), result)
+    limits = limits or Limits()
+    result.data.gates = _gates(limits, result)
+    share = _matched(result.data) if picked else None
+    if share is not None and share < 1 and limits.min_matched is None and any(result.data.gates):
+        result.data.notices.append(
+            f"the network picks rows itself and {share:.1%} of them have a partner in the other column; cosine and error are of those, "
+            "limit the others with --min-matched"
+        )
     return result
 
 
+def _rows(result: Comparison, graph: Graph, name: str, reference: np.ndarray, found: np.ndarray, by_head: bool) -> None:
+    """An output whose rows the network picks, of one image. What a head decodes is compared as detections, later."""
+    axis = row_axis(graph.tensors[name].shape)
+    whole = reference.dtype.kind != "f"
+    counts = result.data.picked_rows.setdefault(name, RowCounts(by_head=by_head, whole=whole))
+    rows = [x.shape[axis] if x.ndim else 1 for x in (reference, found)]
+    counts.reference, counts.device = counts.reference + rows[0], counts.device + rows[1]
+    counts.unlike_images += rows[0] != rows[1]
+    if by_head:
+        return
+    first, second = match_rows(reference, found, axis)
+    counts.matched += len(first)
+    if rows[0] and not whole:
+        result.outputs.add(name, *_of_both(np.moveaxis(reference, axis, 0)[first], np.moveaxis(found, axis, 0)[second]))
+
+
+def _of_both(reference: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What both columns have; where they share nothing, what no gate lets through."""
+    return (reference, found) if len(reference) else (np.ones(1), np.full(1, np.nan))
+
+
 def _detect(
-    data: ReportData,
+    result: Comparison,
     image: Sample,
     heads: tuple[Head, Head],
     outputs: dict[str, Arrays],
     scored: dict[str, list[np.ndarray]],
     truth: Dataset | None,
     number: int,
+    picked: bool,
 ) -> None:
+    """Detections of one image. `picked`: they are what outputs are compared by whose rows the network picks."""
+    data = result.data
     shown, scoring = heads
     data.oriented = shown.oriented
     data.detection_counts = data.detection_counts or DetectionCounts()
     found = {column: shown.detect(values, image.geometry) for column, values in outputs.items()}
-    data.detection_counts.add(match(found[FLOAT], found[DEVICE], oriented=data.oriented))
+    matching = match(found[FLOAT], found[DEVICE], oriented=data.oriented)
+    data.detection_counts.add(matching)
+    if picked and len(found[FLOAT]):
+        result.outputs.add("detections", *_of_both(*matched_values(found, matching, (FLOAT, DEVICE))))
     for column, values in outputs.items():
         scored[column].append(scoring.detect(values, image.geometry))
     if number <= PICTURES:
@@ -291,4 +335,23 @@ def _gates(limits: Limits, result: Comparison) -> list[Gate]:
     if limits.max_mean_error is not None:
         found = max((y.alone.mean_error_share for y in result.data.layers if y.alone is not None), default=0.0)
         gates.append(Gate("--max-mean-error", limits.max_mean_error, found, found <= limits.max_mean_error))
+    if limits.min_matched is not None:
+        share = _matched(result.data)
+        passed = share is not None and share >= limits.min_matched
+        gates.append(Gate("--min-matched", limits.min_matched, share, passed))
     return gates
+
+
+def _matched(data: ReportData) -> float | None:
+    """The lowest share of detections, and of rows of an output that no head decodes, with a partner in the other column. None: there are none.
+
+    Whole numbers count where there is nothing else: the neighbour of a box has another number, though nearly the same place.
+    """
+    rows = [r for r in data.picked_rows.values() if not r.by_head]
+    if data.detection_counts is not None or any(not r.whole for r in rows):
+        rows = [r for r in rows if not r.whole]
+    shares = [matched_share(r.matched, r.reference, r.device) for r in rows]
+    if data.detection_counts is not None:
+        found = data.detection_counts
+        shares.append(matched_share(found.found, found.reference, found.found + found.added))
+    return min((s for s in shares if s is not None), default=None)

@@ -161,7 +161,7 @@ def _joined_distributions(o: Outputs) -> HeadSpec | None:
     if len(parts) != 2 or not parts[0][1] or parts[1][1] or not _bins(parts[1][0]):
         return None
     kernels = o.kernels(name)
-    from_corner = {(3,): False, (5,): True}.get(tuple(kernels), len(strides) == 4)
+    from_corner = {3: False, 5: True}.get(kernels.pop() if len(kernels) == 1 else 0, len(strides) == 4)
     return _head(
         "nanodet_plus",
         0.35,

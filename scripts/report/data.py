@@ -191,6 +191,32 @@ class DetectionCounts:
 
 
 @dataclass
+class RowCounts:
+    """Rows of an output that the network picks itself, over all images: of the float network, of the device, and those that are each other's."""
+
+    reference: int = 0
+    device: int = 0
+    matched: int = 0
+    unlike_images: int = 0  # with another number of rows
+    by_head: bool = False  # its values are compared as detections
+    whole: bool = False  # whole numbers: rows are each other's where they are equal
+
+    def __str__(self) -> str:
+        unlike = (
+            f", another number in {self.unlike_images} image{'' if self.unlike_images == 1 else 's'}"
+            if self.unlike_images
+            else ""
+        )
+        how = "compared as detections" if self.by_head else f"{self.matched} of them are each other's"
+        return f"{self.reference} rows (float), {self.device} (device){unlike}; {how}"
+
+
+def matched_share(matched: int, reference: int, device: int) -> float | None:
+    """Of all rows of both columns, the share that has a partner; None where there are none."""
+    return 2 * matched / (reference + device) if reference + device else None
+
+
+@dataclass
 class Reference:
     """Where the float column came from."""
 
@@ -232,6 +258,7 @@ class ReportData:
     index_outputs: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  # outputs of class numbers → (differing, compared)
+    picked_rows: dict[str, RowCounts] = field(default_factory=dict)  # outputs whose rows the network picks itself
     notices: list[str] = field(default_factory=list)
 
     def worst_first(self) -> list[Layer]:
