@@ -109,6 +109,8 @@ class Op:
     lowers_to: ClassVar[tuple[str, ...]] = ()
     # Outputs (by position) that name something, such as a class, in whatever type: the distance of two values says nothing.
     index_outputs: ClassVar[tuple[int, ...]] = ()
+    # Attributes that it reads, where no schema of ONNX lists them; None: nobody said, and none is refused.
+    attributes: ClassVar[tuple[str, ...] | None] = None
     # Why the operator has no gradient, where `gradient` is not given.
     no_gradient: ClassVar[str] = ""
     # What the import makes of it for the NPU, and where, though the NPU has no such operator (tests/compile/test_placed_as_others.py).

@@ -1,4 +1,4 @@
-"""Owns which ONNX attributes the operators' references do not compute, for a framework that calls them without the importer.
+"""Owns which attributes a framework's call may have: those that the operator knows, less those that only the importer of ONNX files reads.
 
 The importer writes them out (compile/steps/canonical.py: padding as `pads`, sizes as attributes); a framework's call has no importer in front of it,
 and an attribute that is passed over would give one result here and another from the exported network.
@@ -6,9 +6,13 @@ and an attribute that is passed over would give one result here and another from
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
+import onnx
+
 from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.ops.resize.op import COORDINATE_MODES, NEAREST_MODES
 
 WINDOWED = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
@@ -29,12 +33,43 @@ RESIZE_MODES: dict[str, tuple[Any, ...]] = {
 }
 
 
+def _known_attributes() -> dict[str, tuple[str, ...] | None]:
+    """By operator: what it declares, else ONNX's attributes in any operator set and those of the kit's graph, which its cases have."""
+    registered = operator.registry()
+    cases = {name: {key for case in op.cases for key in case.attrs} for name, op in registered.items()}
+    standard: dict[str, set[str]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "" and schema.name in registered:
+            standard.setdefault(schema.name, cases[schema.name]).update(schema.attributes)
+    own = {name: op.attributes for name, op in registered.items()}
+    return own | {name: tuple(sorted(keys)) for name, keys in standard.items()}
+
+
+_KNOWN = _known_attributes()  # made once, here: torch.compile cannot trace the search
+
+
+def check_names(name: str, attributes: dict[str, Any]) -> None:
+    """UnsupportedError names the operator, an attribute that it does not have, and the nearest that it has."""
+    known = _KNOWN[name] if name in _KNOWN else operator.registry()[name].attributes
+    if known is not None:
+        for key in attributes:
+            if key not in known:
+                raise UnsupportedError(_unknown(name, key, known))
+
+
 def check_attributes(name: str, inputs: int, attributes: dict[str, Any]) -> None:
-    """UnsupportedError names the operator, the attribute that its reference would pass over, and what to give instead."""
+    """UnsupportedError also names an attribute that the operator's reference would pass over, and what to give instead."""
+    check_names(name, attributes)
     if name in WINDOWED:
         _check_window(name, attributes)
     elif name == "Resize":
         _check_resize(inputs, attributes)
+
+
+def _unknown(name: str, key: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(key, known, 1, 0.5)
+    remedy = f"use {near[0]}" if near else "leave it out"
+    return f"operator {name} has no attribute {key}; {remedy} (it has {', '.join(known) or 'none'})"
 
 
 def _check_window(name: str, attributes: dict[str, Any]) -> None:

@@ -56,43 +56,85 @@ struct Call {
     cpu::Args args() { return {in.data(), in.size(), out.data(), out.size(), nullptr}; }
 };
 
-/// Output shapes where all input shapes are known; unknown ones otherwise, and where only the data decide.
+/// The output shapes by the operator's rule, with `size` for every dimension of the inputs that is not known yet.
+std::vector<cpu::Shape> shapes_of(InferenceContext* c, const Prepared& node, const std::vector<DataType>& types,
+                                  std::int64_t size, bool* values) {
+    Call call(types.size(), static_cast<std::size_t>(c->num_outputs()));
+    for (int i = 0; i < c->num_inputs(); ++i) {
+        const auto shape = c->input(i);
+        cpu::Tensor& tensor = call.inputs[static_cast<std::size_t>(i)];
+        tensor.type = type_of(types[static_cast<std::size_t>(i)]);
+        for (int d = 0; d < c->Rank(shape); ++d) {
+            const auto dimension = c->Dim(shape, d);
+            tensor.shape.push(c->ValueKnown(dimension) ? c->Value(dimension) : size);
+        }
+        if (tensor.type == cpu::Type::kFloat32) continue;
+        const tensorflow::Tensor* value = c->input_tensor(i);
+        if (value == nullptr) {
+            *values = false;
+        } else {
+            tensor.data = const_cast<char*>(value->tensor_data().data());
+            tensor.constant = true;
+        }
+    }
+    node.kernel.shape(call.args());
+    std::vector<cpu::Shape> found;
+    for (const cpu::Tensor& output : call.outputs) found.push_back(output.shape);
+    return found;
+}
+
+/// Sets the dimensions in which all of `candidates` agree; nothing where they differ in rank.
+void set_common(InferenceContext* c, const std::vector<std::vector<cpu::Shape>>& candidates) {
+    for (int i = 0; i < c->num_outputs(); ++i) {
+        const cpu::Shape& first = candidates[0][static_cast<std::size_t>(i)];
+        std::vector<tensorflow::shape_inference::DimensionHandle> dims;
+        for (int d = 0; d < first.rank; ++d) dims.push_back(c->MakeDim(first.dim[d]));
+        bool one_rank = true;
+        for (const std::vector<cpu::Shape>& other : candidates) {
+            const cpu::Shape& shape = other[static_cast<std::size_t>(i)];
+            one_rank = one_rank && shape.rank == first.rank;
+            for (int d = 0; one_rank && d < first.rank; ++d)
+                if (shape.dim[d] != first.dim[d]) dims[static_cast<std::size_t>(d)] = c->UnknownDim();
+        }
+        c->set_output(i, one_rank ? c->MakeShape(dims) : c->UnknownShape());
+    }
+}
+
+/// Sizes that an unknown dimension is tried with. An output dimension in which every legal one of them agrees does not
+/// depend on it: small ones show where a size limits, large ones where it is divided.
+constexpr std::int64_t kTried[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 25, 48, 96, 240, 65536};
+
+/// Output shapes by the operator's own rule. Dimensions that depend on unknown ones stay unknown; whole shapes where
+/// the rank of an input is unknown or only the data decide.
 absl::Status infer(InferenceContext* c) {
     std::string op, attributes;
-    std::vector<DataType> types, results;
+    std::vector<DataType> types;
     TF_RETURN_IF_ERROR(c->GetAttr("op", &op));
     TF_RETURN_IF_ERROR(c->GetAttr("attributes", &attributes));
     TF_RETURN_IF_ERROR(c->GetAttr("Tin", &types));
-    TF_RETURN_IF_ERROR(c->GetAttr("Tout", &results));
     bool values = true;  // all integer inputs are known while tracing; TensorFlow asks again once it has them
     try {
         const Prepared node(op, attributes, c->num_inputs(), c->num_outputs());
-        Call call(types.size(), results.size());
-        bool known = !node.kernel.dynamic;
-        for (int i = 0; i < c->num_inputs() && known; ++i) {
-            const auto shape = c->input(i);
-            known = c->FullyDefined(shape) && c->Rank(shape) <= cpu::kMaxRank;
-            if (!known) break;
-            cpu::Tensor& tensor = call.inputs[static_cast<std::size_t>(i)];
-            tensor.type = type_of(types[static_cast<std::size_t>(i)]);
-            for (int d = 0; d < c->Rank(shape); ++d) tensor.shape.push(c->Value(c->Dim(shape, d)));
-            if (tensor.type == cpu::Type::kFloat32) continue;
-            const tensorflow::Tensor* value = c->input_tensor(i);
-            if (value == nullptr) {
-                values = false;
-            } else {
-                tensor.data = const_cast<char*>(value->tensor_data().data());
-                tensor.constant = true;
+        bool ranks = !node.kernel.dynamic, defined = true;
+        for (int i = 0; i < c->num_inputs() && ranks; ++i) {
+            ranks = c->RankKnown(c->input(i)) && c->Rank(c->input(i)) <= cpu::kMaxRank;
+            defined = defined && c->FullyDefined(c->input(i));
+        }
+        if (!ranks) return tensorflow::shape_inference::UnknownShape(c);
+        if (defined) {
+            set_common(c, {shapes_of(c, node, types, 0, &values)});
+            return absl::OkStatus();
+        }
+        std::vector<std::vector<cpu::Shape>> candidates;
+        for (const std::int64_t size : kTried) {
+            try {
+                candidates.push_back(shapes_of(c, node, types, size, &values));
+            } catch (const std::exception&) {
+                continue;  // no legal size
             }
         }
-        if (!known) return tensorflow::shape_inference::UnknownShape(c);
-        node.kernel.shape(call.args());
-        for (int i = 0; i < c->num_outputs(); ++i) {
-            const cpu::Shape& shape = call.outputs[static_cast<std::size_t>(i)].shape;
-            std::vector<tensorflow::shape_inference::DimensionHandle> dims;
-            for (int d = 0; d < shape.rank; ++d) dims.push_back(c->MakeDim(shape.dim[d]));
-            c->set_output(i, c->MakeShape(dims));
-        }
+        if (candidates.size() < 2) return tensorflow::shape_inference::UnknownShape(c);
+        set_common(c, candidates);
     } catch (const std::exception& error) {
         return values ? absl::InvalidArgumentError(error.what()) : tensorflow::shape_inference::UnknownShape(c);
     }

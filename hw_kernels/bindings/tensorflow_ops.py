@@ -21,6 +21,7 @@ import tensorflow as tf
 from npuforge.compile.ir.errors import UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.bindings.checked_attributes import check_attributes, check_names
 from npuforge.hw_kernels.levels import declared, reason
 from npuforge.hw_kernels.operator import Gradients, Op
 
@@ -74,13 +75,18 @@ def load(library: Path) -> None:
 
 
 def run(name: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-    """Operator `name` on float32, int64 or bool tensors. One tensor, or a list if `outputs` is above 1."""
+    """Operator `name` on float32, int64 or bool tensors. One tensor, or a list if `outputs` is above 1.
+
+    UnsupportedError: the operator is not known, has no CPU kernel, or has no such attribute; its gradient, also for an attribute that only the
+    forward pass computes (auto_pad, ceil_mode, ...).
+    """
     op = operator.find(name)
     if op is None or not (declared(op, "CPU") or op.lowers_to):
         why = "it is not known" if op is None else reason(op, "CPU")
         raise UnsupportedError(f"operator {name} has no CPU kernel for TensorFlow: {why}")
     if "run" not in _LOADED:
         raise UsageError("the TensorFlow op library is not loaded; build it and call load(path) first")
+    check_names(name, attributes)
     tensors = [tf.convert_to_tensor(x) for x in inputs]
     node = _node(name, len(tensors), outputs, attributes)
     found = _call(op, node, tensors) if declared(op, "CPU") else _lowered(op, node, tensors)
@@ -141,6 +147,7 @@ def _gradient(call: Any, *dys: Any) -> list[Any]:
     if type(op).gradient is Op.gradient or op.no_gradient:
         raise UnsupportedError(f"operator {name} has no gradient: {op.no_gradient}; stop_gradient its inputs")
     count = len(call.inputs)
+    check_attributes(name, count, attributes)  # the C++ kernel computes more of them than the gradient does
     node = _node(name, count, len(call.outputs), attributes)
     floats = [i for i, x in enumerate(call.inputs) if x.dtype.is_floating]
     given = [

@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from npuforge.compile.ir.errors import UsageError
 from npuforge.hw_kernels.bindings.torch_ops import run
+
+Size = int | tuple[int, int]
+Padding = int | tuple[int, int] | str
 
 
 class Operator(nn.Module):
@@ -77,36 +81,59 @@ class _Convolution(nn.Module):
         return y
 
 
-def _window(kernel: int, stride: int, padding: int, dilation: int, groups: int) -> dict[str, Any]:
-    return {
-        "kernel_shape": [kernel] * 2,
-        "strides": [stride] * 2,
-        "pads": [padding] * 4,
-        "dilations": [dilation] * 2,
-        "group": groups,
-    }
+def _pair(what: str, value: Size) -> list[int]:
+    """(height, width) from one number or two."""
+    pair = [value, value] if isinstance(value, int) else list(value)
+    if len(pair) != 2 or not all(isinstance(v, int) for v in pair):
+        raise UsageError(f"{what} is {value!r}, expected one whole number or (height, width)")
+    return pair
+
+
+def _window(kernel: list[int], stride: Size, padding: Padding, dilation: Size, groups: int) -> dict[str, Any]:
+    """Attributes of a convolution. "same" is torch's, for strides of 1: an odd pixel of padding goes to the bottom and the right."""
+    strides, dilations = _pair("stride", stride), _pair("dilation", dilation)
+    if isinstance(padding, str):
+        if _named(padding) == "same" and strides != [1, 1]:
+            raise UsageError(f"padding 'same' needs a stride of 1, found {stride}; give padding as numbers")
+        total = [d * (k - 1) if padding == "same" else 0 for k, d in zip(kernel, dilations, strict=True)]
+        before = [t // 2 for t in total]
+        pads = before + [t - b for t, b in zip(total, before, strict=True)]
+    else:
+        pads = _pair("padding", padding) * 2
+    return {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations, "group": groups}
+
+
+def _named(padding: str) -> str:
+    if padding not in ("same", "valid"):
+        raise UsageError(f"padding is '{padding}', expected numbers, 'same' or 'valid'")
+    return padding
 
 
 class Conv2d(_Convolution):
-    """As torch's, with square windows."""
+    """As torch's, without padding modes; sizes are one number or (height, width), `padding` also "valid" or "same"."""
 
     def __init__(
         self,
         inputs: int,
         outputs: int,
-        kernel: int,
-        stride: int = 1,
-        padding: int = 0,
-        dilation: int = 1,
+        kernel: Size,
+        stride: Size = 1,
+        padding: Padding = 0,
+        dilation: Size = 1,
         groups: int = 1,
         bias: bool = True,
     ) -> None:
-        window = _window(kernel, stride, padding, dilation, groups)
-        super().__init__((outputs, inputs // groups, kernel, kernel), outputs, bias, window)
+        size = _pair("kernel", kernel)
+        window = _window(size, stride, padding, dilation, groups)
+        super().__init__((outputs, inputs // groups, *size), outputs, bias, window)
 
 
 class ConvTranspose2d(_Convolution):
-    """As torch's, with square windows; weight [inputs, outputs / groups, k, k]."""
+    """As torch's; weight [inputs, outputs / groups, kH, kW]; sizes are one number or (height, width).
+
+    `padding` "valid": none. "same": TensorFlow's and ONNX's SAME_UPPER, the map is `stride` times as large; what the window has beyond the stride is
+    cut off, an odd pixel of it at the bottom and the right, and a window smaller than the stride leaves rows and columns that hold the bias there.
+    """
 
     operator = "ConvTranspose"
 
@@ -114,15 +141,28 @@ class ConvTranspose2d(_Convolution):
         self,
         inputs: int,
         outputs: int,
-        kernel: int,
-        stride: int = 1,
-        padding: int = 0,
-        output_padding: int = 0,
+        kernel: Size,
+        stride: Size = 1,
+        padding: Padding = 0,
+        output_padding: Size = 0,
         groups: int = 1,
         bias: bool = True,
+        dilation: Size = 1,
     ) -> None:
-        window = _window(kernel, stride, padding, 1, groups) | {"output_padding": [output_padding] * 2}
-        super().__init__((inputs, outputs // groups, kernel, kernel), outputs, bias, window)
+        size, extra = _pair("kernel", kernel), _pair("output_padding", output_padding)
+        if isinstance(padding, str) and _named(padding) == "same":
+            if any(extra):
+                raise UsageError(
+                    f"padding 'same' decides the size, found output_padding {output_padding}; leave it out, or give padding as numbers"
+                )
+            window = _window(size, stride, 0, dilation, groups)
+            beyond = [d * (k - 1) + 1 - s for k, d, s in zip(size, window["dilations"], window["strides"], strict=True)]
+            before = [max(b, 0) // 2 for b in beyond]
+            window["pads"] = before + [max(b, 0) - a for a, b in zip(before, beyond, strict=True)]
+            extra = [max(-b, 0) for b in beyond]
+        else:
+            window = _window(size, stride, 0 if padding == "valid" else padding, dilation, groups)
+        super().__init__((inputs, outputs // groups, *size), outputs, bias, window | {"output_padding": extra})
 
 
 class RotatedConv2d(_Convolution):
@@ -141,7 +181,7 @@ class RotatedConv2d(_Convolution):
         groups: int = 1,
         bias: bool = True,
     ) -> None:
-        window = _window(kernel, stride, padding, 1, groups) | {"rotations": rotations}
+        window = _window([kernel] * 2, stride, padding, 1, groups) | {"rotations": rotations}
         super().__init__((outputs, inputs // groups, kernel, kernel), outputs, bias, window)
 
 

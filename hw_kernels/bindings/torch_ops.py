@@ -18,11 +18,12 @@ from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.bindings.checked_attributes import check_attributes
+from npuforge.hw_kernels.bindings.onnx_form import onnx_form
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Op
 
 OPERATORS = operator.registry()  # found once, here: torch.compile cannot trace the search
-TYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
+TYPES = {k: getattr(torch, k) for k in ("float32", "int64", "int32", "int8", "uint8", "bool")}
 
 
 def run(name: str, *inputs: Tensor, outputs: int = 1, **attributes: Any) -> Any:
@@ -65,15 +66,36 @@ def _node(name: str, inputs: int, outputs: int, attributes: dict[str, Any]) -> N
 def _as_onnx(name: str, op: Op, inputs: tuple[Tensor, ...], outputs: int, attributes: dict[str, Any]) -> list[Tensor]:
     """One ONNX node; what the exporter sees are the inferred shapes."""
     node = _node(name, len(inputs), outputs, attributes)
-    inferred = op.infer(node, [tuple(x.shape) for x in inputs])[:outputs]
+    inferred = _inferred(node, op, inputs)[:outputs]
     shapes = [tuple(_data_decides(inputs[0]) if d is None or d == -1 else d for d in shape) for shape in inferred]
-    types = [_type(t, inputs[0]) for t in op.output_types(node, [str(x.dtype).removeprefix("torch.") for x in inputs])]
+    types = [_type(t, inputs[0]) for t in op.output_types(node, [_dtype_name(x) for x in inputs])]
     version = 1 if "::" in name else None
+    kept, added = onnx_form(name, len(inputs), attributes, tuple(inputs[0].shape), _dtype_name(inputs[0]))
+    operands: list[Tensor | None] = [*inputs, *[None] * (max(added, default=-1) + 1 - len(inputs))]
+    for position, value in added.items():
+        operands[position] = torch.tensor(value.tolist(), dtype=getattr(torch, value.dtype.name))
     return list(
-        torch.onnx.ops.symbolic_multi_out(
-            name, inputs, attributes, dtypes=types[:outputs], shapes=shapes, version=version
-        )
+        torch.onnx.ops.symbolic_multi_out(name, operands, kept, dtypes=types[:outputs], shapes=shapes, version=version)
     )
+
+
+def _inferred(node: Node, op: Op, inputs: tuple[Tensor, ...]) -> list[tuple[Any, ...]]:
+    """Output shapes, None for a size that the data decide."""
+    try:
+        found = op.infer(node, [tuple(x.shape) for x in inputs])
+    except (IndexError, TypeError, ValueError):
+        if not op.shape_from_values:
+            raise
+        raise UnsupportedError(
+            f"operator {node.op}: its output's shape follows from values that are not there while a network is exported; "
+            "use torch's own function, which exports to ONNX as well"
+        ) from None
+    standard = op.shape_from_values and "::" not in node.op  # those of the kit say themselves what is open
+    return [(None,) * len(shape) for shape in found] if standard else list(found)
+
+
+def _dtype_name(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
 
 
 def _data_decides(like: Tensor) -> int:
@@ -149,7 +171,7 @@ def _run(inputs: list[Tensor], name: str, attributes: str, outputs: int) -> list
 def _(inputs: list[Tensor], name: str, attributes: str, outputs: int) -> list[Tensor]:
     op, node = OPERATORS[name], _node(name, len(inputs), outputs, json.loads(attributes))
     shapes = op.infer(node, [tuple(x.shape) for x in inputs])[:outputs]
-    types = op.output_types(node, [str(x.dtype).removeprefix("torch.") for x in inputs])
+    types = op.output_types(node, [_dtype_name(x) for x in inputs])
     like, results = _reference_tensor(inputs), []
     for shape, kind in zip(shapes, types, strict=False):
         sizes = [

@@ -178,6 +178,7 @@ class KernelOp(Op):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.attributes = cls.pixel_kernel.attributes
         cls.program = KernelProgram(cls.pixel_kernel)
         cls.cost = cls.program.cost
 

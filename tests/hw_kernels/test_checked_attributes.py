@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.hw_kernels.bindings.checked_attributes import check_attributes
+from npuforge.hw_kernels.operator import Op, registry
 
 WINDOW = {"kernel_shape": [2, 2], "strides": [2, 2]}
 SIZED = {"sizes": [6, 6], "scales": [2.0, 2.0]}
@@ -32,6 +36,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("Resize", SIZED | {"coordinate_transformation_mode": "tf_crop_and_resize"}, r"tf_crop_and_resize"),
     ("Resize", SIZED | {"axes": [2, 3]}, r"attribute axes"),
+    ("LeakyRelu", {"alhpa": 0.1}, r"operator LeakyRelu has no attribute alhpa; use alpha \(it has alpha"),
+    ("npuforge::LeakyReluMask", {"slope": 0.1}, r"LeakyReluMask has no attribute slope; .* \(it has alpha\)"),
+    ("npuforge::Silu", {"beta": 2.0}, r"npuforge::Silu has no attribute beta; leave it out \(it has none\)"),
+    ("npuforge::RotatedConv", {"rotation": 2}, r"has no attribute rotation; use rotations"),
+    ("Conv", WINDOW | {"groups": 2}, r"operator Conv has no attribute groups; use group"),
+    ("Relu", {"ceil_mode": 1}, r"operator Relu has no attribute ceil_mode"),
 ]
 
 
@@ -53,11 +63,30 @@ def test_a_resize_with_sizes_as_an_input_is_refused() -> None:
         ("Conv", WINDOW | {"auto_pad": "VALID", "pads": [0] * 4}),
         ("ConvTranspose", WINDOW | {"auto_pad": "VALID", "output_shape": []}),
         ("Resize", SIZED | {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
-        ("Relu", {"ceil_mode": 1}),
+        ("Clip", {"min": 0.0}),
+        ("AveragePool", WINDOW | {"count_include_pad": 1}),
+        ("npuforge::ConvBnLeakyRelu", WINDOW | {"dilations": [2, 2], "group": 2, "epsilon": 0.1, "alpha": 0.2}),
     ],
 )
 def test_neutral_values_pass(name: str, attributes: dict[str, Any]) -> None:
     check_attributes(name, 1, attributes)
+
+
+def read_by(op: Op) -> set[str]:
+    """Attributes that the operator's own file names when it reads them."""
+    return set(
+        re.findall(r'attrs(?:\.get\(|\[)\s*"([a-z_]+)"', Path(inspect.getfile(type(op))).read_text(encoding="utf-8"))
+    )
+
+
+@pytest.mark.parametrize("name", sorted(n for n, op in registry().items() if op.attributes is not None))
+def test_what_an_operator_reads_and_what_its_cases_give_is_declared(name: str) -> None:
+    op = registry()[name]
+    assert {key for case in op.cases for key in case.attrs} | read_by(op) <= set(op.attributes or ())
+
+
+def test_every_operator_of_the_kit_declares_its_attributes() -> None:
+    assert [n for n, op in registry().items() if "::" in n and op.attributes is None] == []
 
 
 @pytest.mark.torch

@@ -1,7 +1,6 @@
 """Every operator of the kit, and the standard ones it names, from torch by its current exporter through import to the devices: same numbers.
 
-All of them in one network, each on inputs of its own. Resize is left out: the kit's canonical form of it is no ONNX node; torch's own exports to one. Run
-where PyTorch is.
+All of them in one network, each on inputs of its own. Run where PyTorch is.
 """
 
 from __future__ import annotations
@@ -37,11 +36,8 @@ pytestmark = pytest.mark.torch
 NAMED = (
     "Conv", "ConvTranspose", "BatchNormalization", "LeakyRelu", "PRelu", "Relu", "Clip", "HardSigmoid", "HardSwish", "Mish", "Sigmoid", "Tanh", "Gelu",
     "MaxPool", "AveragePool", "ReduceMean", "Softmax", "LayerNormalization", "GroupNormalization", "Gemm", "MatMul", "DepthToSpace",
-    "SpaceToDepth", "NonMaxSuppression",
+    "SpaceToDepth", "NonMaxSuppression", "Resize",
 )  # fmt: skip
-
-
-NEWER = {"Clip": 2, "ReduceMean": 2}  # cases without attributes that the exporter's operator set has as inputs
 
 
 def chosen() -> list[Subject]:
@@ -50,9 +46,7 @@ def chosen() -> list[Subject]:
     found = []
     for name in names:
         cases = operator.registry()[name].cases
-        number = NEWER.get(name) or next(
-            (i for i, c in enumerate(cases) if for_frameworks(c) and all(0 not in s for s in c.x)), None
-        )
+        number = next((i for i, c in enumerate(cases) if for_frameworks(c) and all(0 not in s for s in c.x)), None)
         if number is not None:
             found.append(Subject(name, number))
     return found

@@ -25,6 +25,7 @@ class ChannelGather(Mover):
     """y[c] = x[indices[c]], 0 where indices[c] = -1"""
 
     names = ("ChannelGather",)
+    attributes = ("indices",)
     program = CHANNEL_GATHER
     cost = CHANNEL_GATHER.cost
     onnx = ("Slice", "Split", "Gather", "Reshape", "Transpose", "Pad")

@@ -26,6 +26,7 @@ class ConvBnLeakyRelu(HostOp):
     """y = leaky(scale*(conv(x, w) + b - mean)/sqrt(variance + epsilon) + bias); inputs x, w, b, scale, bias, mean, variance"""
 
     names = ("npuforge::ConvBnLeakyRelu",)
+    attributes = ("kernel_shape", "strides", "pads", "dilations", "group", "epsilon", "alpha")
     onnx = ("npuforge::ConvBnLeakyRelu",)
     lowers_to = ("Conv", "BatchNormalization", "LeakyRelu")
     cases = (

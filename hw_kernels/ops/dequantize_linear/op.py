@@ -39,6 +39,9 @@ class DequantizeLinear(Deployed):
     def infer(self, node: Node, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         return [shapes[0]]
 
+    def output_types(self, node: Node, types: list[str]) -> list[str]:
+        return ["float32"]
+
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         zero = optional(inputs, 2)
         offset = 0.0 if zero is None else spread(node, inputs[0], zero).astype(np.float64)

@@ -47,6 +47,7 @@ class LeakyReluMask(HostOp):
     """y = x where mask, alpha*x elsewhere; mask = 1 where x > 0, else 0"""
 
     names = ("npuforge::LeakyReluMask",)
+    attributes = ("alpha",)
     onnx = ("npuforge::LeakyReluMask",)
     placed_as = "LeakyRelu on the NPU where nothing reads its mask"
     kernel = HlsKernel(

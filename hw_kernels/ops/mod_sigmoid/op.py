@@ -24,6 +24,7 @@ class ModSigmoid(Binary):
     """y = sigmoid(x - threshold); the threshold broadcasts to x"""
 
     names = ("npuforge::ModSigmoid",)
+    attributes = ()
     onnx = ("npuforge::ModSigmoid",)
     lowers_to = ("Sub", "Sigmoid")
     dsl = mod_sigmoid

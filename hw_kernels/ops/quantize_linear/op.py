@@ -35,6 +35,9 @@ class QuantizeLinear(Deployed):
     def infer(self, node: Node, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         return [shapes[0]]
 
+    def output_types(self, node: Node, types: list[str]) -> list[str]:
+        return [types[2] if len(types) > 2 else "int8" if node.attrs.get("output_dtype", 2) == 3 else "uint8"]
+
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         scale, zero = spread(node, inputs[0], inputs[1]), optional(inputs, 2)
         dtype = (

@@ -42,6 +42,7 @@ class RotatedConv(Bilinear, HostOp):
     """y[j*O + o] = b[o] + convolution with w[o] rotated by 2*pi*j/rotations, j < rotations; group as in Conv"""
 
     names = ("npuforge::RotatedConv",)
+    attributes = ("kernel_shape", "strides", "pads", "dilations", "group", "rotations")
     onnx = ("npuforge::RotatedConv",)
     lowers_to = ("Conv", "Gather")
     cases = (

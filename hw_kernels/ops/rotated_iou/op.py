@@ -27,6 +27,7 @@ class RotatedIou(HostOp):
 
     kernel = KERNEL
     names = ("npuforge::RotatedIou",)
+    attributes = ()
     onnx = ("npuforge::RotatedIou",)
     no_gradient = "used to match and suppress boxes; its derivative jumps where corners cross edges"
     cases = (

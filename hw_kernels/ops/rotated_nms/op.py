@@ -25,6 +25,7 @@ class RotatedNms(HostOp):
 
     kernel = KERNEL
     names = ("npuforge::RotatedNms",)
+    attributes = ("iou_threshold", "score_threshold", "max_output_boxes_per_class")
     onnx = ("npuforge::RotatedNms",)
     no_gradient = "indices are constant between jumps"
     shape_from_values = True

@@ -67,6 +67,7 @@ class RotatedRoiAlign(HostOp):
 
     kernel = KERNEL
     names = ("npuforge::RotatedRoiAlign",)
+    attributes = ("output_height", "output_width", "spatial_scale", "sampling_ratio")
     onnx = ("npuforge::RotatedRoiAlign",)
     cases = (
         Case(

@@ -21,6 +21,7 @@ class Silu(Unary):
     """y = x * sigmoid(x)"""
 
     names = ("npuforge::Silu",)
+    attributes = ()
     onnx = ("npuforge::Silu",)
     formula = FORMULAS["Silu"]
     dsl = silu

@@ -81,6 +81,7 @@ class YoloDecode(Op):
 
     kernel = KERNEL
     names = ("npuforge::YoloDecode",)
+    attributes = ("anchors", "strides", "num_classes")
     onnx = ("npuforge::YoloDecode",)
     constraints = (runs_on_the_host,)
     index_outputs = (2,)
