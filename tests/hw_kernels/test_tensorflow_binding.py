@@ -100,6 +100,79 @@ def test_second_gradient(subject: Subject) -> None:
             np.testing.assert_allclose(value.numpy(), right, rtol=2e-4, atol=2e-4)
 
 
+UNKNOWN_SIZES: list[tuple[str, list[list[int | None]], dict[str, Any], list[int | None] | None]] = [
+    ("npuforge::Silu", [[None, 3, None, 5]], {}, [None, 3, None, 5]),
+    ("npuforge::LeakyReluMask", [[None, 4]], {"alpha": 0.1}, [None, 4]),
+    ("npuforge::AlignNhwc16", [[None, 20, None, 7]], {}, [None, None, 7, 32]),
+    ("npuforge::UnalignNhwc16", [[None, 4, 4, 32]], {"channels": 20}, [None, 20, 4, 4]),
+    ("npuforge::AngleEncode", [[None, 3]], {"axis": 1}, [None, 6]),
+    ("npuforge::AngleEncode", [[None, 3]], {"axis": 0}, [None, 3]),
+    ("npuforge::RotatedIou", [[None, 5], [4, 5]], {}, [None, 4]),
+    (
+        "npuforge::RotatedRoiAlign",
+        [[1, 8, None, None], [None, 6]],
+        {"output_height": 2, "output_width": 3},
+        [None, 8, 2, 3],
+    ),
+    (
+        "npuforge::YoloDecode",
+        [[1, 14, None, 4]],
+        {"anchors": [10, 13, 20, 9], "strides": [8], "num_classes": 2},
+        [1, None, 4],
+    ),
+    ("npuforge::RotatedNms", [[None, 5], [2, None]], {}, None),
+    ("Conv", [[None, 3, None, 9], [8, 3, 3, 3]], {"kernel_shape": [3, 3], "strides": [2, 2]}, [None, 8, None, 4]),
+    ("Slice", [[None, None, 9]], {"starts": [1, 0], "ends": [2, 20], "axes": [0, 1]}, [None, None, 9]),
+    ("Transpose", [[None, 3, 4]], {"perm": [2, 0, 1]}, [4, None, 3]),
+]
+
+
+@pytest.mark.parametrize(("name", "shapes", "attributes", "expected"), UNKNOWN_SIZES)
+def test_unknown_dimensions_stay_unknown_and_the_others_are_known(
+    name: str, shapes: list[list[int | None]], attributes: dict[str, Any], expected: list[int | None] | None
+) -> None:
+    outputs = {"npuforge::LeakyReluMask": 2, "npuforge::YoloDecode": 3}.get(name, 1)
+
+    def first(*x: Any) -> Any:
+        found = tensorflow_ops.run(name, *x, outputs=outputs, **attributes)
+        return found[0] if outputs > 1 else found
+
+    concrete = tf.function(first).get_concrete_function(*[tf.TensorSpec(s, tf.float32) for s in shapes])
+    shape = concrete.output_shapes
+    assert (None if shape.rank is None else shape.as_list()) == expected
+
+
+def test_one_function_takes_every_batch() -> None:
+    x = np.random.default_rng(2).normal(size=(3, 4, 6, 5)).astype(np.float32)
+    traced = tf.function(
+        lambda x: tensorflow_ops.run("npuforge::ClipSigmoid", tensorflow_ops.run("npuforge::Silu", x)),
+        input_signature=[tf.TensorSpec([None, 4, None, None], tf.float32)],
+    )
+    wide = x.astype(np.float64)
+    expected = np.clip(1 / (1 + np.exp(-wide / (1 + np.exp(-wide)))), 0.1, 0.9)
+    for batch in (1, 3):
+        np.testing.assert_allclose(traced(x[:batch]).numpy(), expected[:batch], rtol=1e-5, atol=1e-6)
+
+
+def test_what_only_the_forward_pass_computes_is_refused_in_the_gradient() -> None:
+    """Forward: TensorFlow's own SAME. Before this check the gradient was that of no padding."""
+    x, w = (
+        tf.constant(np.random.default_rng(7).normal(size=s).astype(np.float32)) for s in ((1, 2, 5, 5), (3, 2, 3, 3))
+    )
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tensorflow_ops.run("Conv", x, w, kernel_shape=[3, 3], auto_pad="SAME_UPPER")
+    right = tf.nn.conv2d(tf.transpose(x, [0, 2, 3, 1]), tf.transpose(w, [2, 3, 1, 0]), 1, "SAME")
+    np.testing.assert_allclose(y.numpy(), tf.transpose(right, [0, 3, 1, 2]).numpy(), rtol=1e-4, atol=1e-4)
+    with pytest.raises(UnsupportedError, match=r"operator Conv: attribute auto_pad=SAME_UPPER .*; give pads"):
+        tape.gradient(y, x)
+
+
+def test_a_misspelt_attribute_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="LeakyReluMask has no attribute alhpa; use alpha"):
+        tensorflow_ops.run("npuforge::LeakyReluMask", np.zeros(2, np.float32), outputs=2, alhpa=0.1)
+
+
 def test_wrong_shapes_are_refused_while_tracing() -> None:
     with pytest.raises(ValueError, match="two float32 lists of boxes Nx5 are needed"):
         tf.function(lambda x: tensorflow_ops.run("npuforge::RotatedIou", x, x)).get_concrete_function(
