@@ -7,6 +7,7 @@ a copy of the model, with the attributes in a closure. What the file says is not
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import onnx
 import onnxruntime
 from onnxruntime_extensions import PyCustomOpDef, get_library_path, onnx_op
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.hw_kernels.bindings.model_types import STANDARD, as_node, operator_of, tensor_types
 
 _TYPES = {"float32": PyCustomOpDef.dt_float, "int64": PyCustomOpDef.dt_int64, "bool": PyCustomOpDef.dt_bool}
@@ -22,23 +23,46 @@ _COUNTER = itertools.count()  # operator types are known to the whole process
 
 
 def session(
-    model: onnx.ModelProto, providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    model: onnx.ModelProto | bytes | str | Path, providers: tuple[str, ...] = ("CPUExecutionProvider",)
 ) -> onnxruntime.InferenceSession:
-    """A session for a model with custom operators of the registry. Every input of a custom node must be float32, int64 or bool.
+    """A session for a model with custom operators of the registry: a path, the bytes of a file, or a `ModelProto` (which stays as it is).
 
-    Errors: UnsupportedError names a node whose operator nobody registered, or an input whose type ONNX cannot infer.
+    Weights in files beside the model are read from its folder, of bytes and a ModelProto they must be inside. Every input of a custom node must be
+    float32, int64 or bool.
+
+    Errors: ModelError where the file cannot be read or is no ONNX model; UnsupportedError names a node whose operator nobody registered, or an input
+    whose type ONNX cannot infer; UsageError for another kind of argument.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = _loaded(model)
     types = tensor_types(copy)
     for node in copy.graph.node:
         if node.domain not in STANDARD:
             _replace(node, types)
-    domains = {o.domain for o in copy.opset_import}
-    assert "" in domains
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(get_library_path())
     return onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=list(providers))
+
+
+def _loaded(model: onnx.ModelProto | bytes | str | Path) -> onnx.ModelProto:
+    """A model of its own, with every weight in it."""
+    if isinstance(model, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return copy
+    if not isinstance(model, bytes | str | Path):
+        raise UsageError(f"expected a path, the bytes of an ONNX file or a ModelProto, found {type(model).__name__}")
+    what, be = ("the bytes given", "are") if isinstance(model, bytes) else (f"file {model}", "is")
+    try:
+        loaded = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(str(model))
+    except OSError as error:
+        raise ModelError(f"{what} cannot be read: {error.strerror or error}; give the path of an ONNX file") from None
+    except Exception as error:  # protobuf's own, of one kind or another
+        raise ModelError(
+            f"{what} {be} no ONNX model: {' '.join(str(error).split())}; export the network again"
+        ) from None
+    if not loaded.opset_import:  # empty bytes parse as an empty message
+        raise ModelError(f"{what} {be} no ONNX model: it names no operator set; export the network again")
+    return loaded
 
 
 def _replace(node: onnx.NodeProto, types: dict[str, str]) -> None:

@@ -5,6 +5,9 @@ Run where the package is: `pip install npuforge[onnxruntime-extensions]`.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -16,7 +19,7 @@ pytest.importorskip(
 )
 from onnx import TensorProto, helper, numpy_helper
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
 from npuforge.compile.reference import FloatReference
 from npuforge.hw_kernels.bindings.onnxruntime_ops import session
 from npuforge.hw_kernels.levels import declared
@@ -69,6 +72,38 @@ def test_network_of_own_and_standard_operators() -> None:
     expected = FloatReference(model).run(feed)
     (found,) = session(model).run(None, feed)
     np.testing.assert_allclose(found, next(iter(expected.values())), rtol=1e-5, atol=1e-5)
+
+
+def test_a_path_bytes_and_a_model_give_the_same(tmp_path: Path) -> None:
+    """Also with the weights in a file beside the model; the model given stays as it is."""
+    from own_network import network
+
+    model = network()
+    before = model.SerializeToString()
+    feed = {"input": np.random.default_rng(3).normal(size=(1, 3, 12, 10)).astype(np.float32)}
+    (expected,) = session(model).run(None, feed)
+    assert model.SerializeToString() == before
+    (tmp_path / "net.onnx").write_bytes(before)
+    outside = onnx.ModelProto()
+    outside.CopyFrom(model)
+    onnx.save(outside, tmp_path / "outside.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    for given in (before, tmp_path / "net.onnx", str(tmp_path / "net.onnx"), tmp_path / "outside.onnx"):
+        np.testing.assert_array_equal(session(given).run(None, feed)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ("nothing.onnx", ModelError, "file nothing.onnx cannot be read: No such file or directory; give the path"),
+        (b"", ModelError, "the bytes given are no ONNX model: it names no operator set"),
+        (b"garbage", ModelError, "the bytes given are no ONNX model"),
+        (3, UsageError, "expected a path, the bytes of an ONNX file or a ModelProto, found int"),
+    ],
+)
+def test_what_is_no_model_is_refused(given: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as found:
+        session(given)
+    assert "\n" not in str(found.value)
 
 
 def test_unknown_operator_is_named() -> None:
