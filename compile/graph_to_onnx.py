@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
 from npuforge.compile.steps.onnx_nodes import make_node, split_operator, value_info
+from npuforge.hw_kernels.formulas import SILU_EDGE, SILU_POLYNOMIAL
 
 
 def pre_activation(node: Node) -> str:
@@ -89,9 +90,9 @@ class _Writer:
     def activation(self, activation: Activation, x: str, y: str) -> None:
         """The activation in ONNX's own operators."""
         kind, number = activation.kind, lambda value: self.constant(value, np.float32, y)
-        if kind in ("Relu", "Sigmoid", "Tanh", "Mish", "HardSwish"):
+        if kind in ("Relu", "Sigmoid", "Tanh", "Mish", "HardSwish", "Softplus", "Erf"):
             self.emit(kind, [x], y)
-        elif kind == "LeakyRelu":
+        elif kind in ("LeakyRelu", "Elu"):
             self.emit(kind, [x], y, {"alpha": activation.alpha})
         elif kind == "HardSigmoid":
             self.emit(kind, [x], y, {"alpha": activation.alpha, "beta": activation.beta})
@@ -106,6 +107,8 @@ class _Writer:
             self.emit("Mul", [x, self.emit("Sigmoid", [x], f"{y}#gate")], y)
         elif kind == "ClipSigmoid":
             self.emit("Clip", [self.emit("Sigmoid", [x], f"{y}#sigmoid"), number(0.1), number(0.9)], y)
+        elif kind == "SiluPolynomial":
+            self._silu_polynomial(x, y)
         elif kind == "Gelu":
             scaled = self.emit("Mul", [x, number(math.sqrt(0.5))], f"{y}#scaled")
             self._gelu(x, self.emit("Erf", [scaled], f"{y}#erf"), y)
@@ -116,6 +119,22 @@ class _Writer:
             self._gelu(x, self.emit("Tanh", [scaled], f"{y}#tanh"), y)
         else:
             raise UnsupportedError(f"tensor '{y}': the activation {kind} has no ONNX form")
+
+    def _silu_polynomial(self, x: str, y: str) -> None:
+        """x/2 + c0 + u (c2 + u c4) with u = x^2 inside [-8, 8]; Relu(x) outside."""
+
+        def number(value: float) -> str:
+            return self.constant(value, np.float32, y)
+
+        def step(op: str, *inputs: str) -> str:
+            return self.emit(op, list(inputs), f"{y}#{op}{len(self.nodes)}")
+
+        square = step("Mul", x, x)
+        c0, c2, c4 = (number(c) for c in SILU_POLYNOMIAL)
+        even = step("Add", step("Mul", step("Add", step("Mul", square, c4), c2), square), c0)
+        value = step("Add", step("Mul", x, number(0.5)), even)
+        outside = step("Greater", step("Abs", x), number(SILU_EDGE))
+        self.emit("Where", [outside, step("Relu", x), value], y)
 
     def _gelu(self, x: str, gate: str, y: str) -> None:
         one, half = self.constant(1.0, np.float32, y), self.constant(0.5, np.float32, y)

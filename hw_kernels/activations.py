@@ -23,10 +23,14 @@ CURVE_EDGE = 8.0  # a table covers [-8, 8)
 class Curve:
     """A function evaluated by table. `low`, `high`: the tail outside [-8, 8), None for the pre-activation itself, else a real constant."""
 
-    name: str
-    function: Callable[[np.ndarray, Activation], np.ndarray]
+    function: Callable[[np.ndarray], np.ndarray]
     low: float | None
     high: float | None
+
+    @property
+    def largest_tail(self) -> float:
+        """Magnitude of the larger constant tail, which the table's 16 bits must hold."""
+        return max(abs(value or 0.0) for value in (self.low, self.high))
 
     def tails(self, fraction_bits: int) -> tuple[Tail, Tail]:
         """Low and high tail in units of 2^-F."""
@@ -38,29 +42,37 @@ class Curve:
         return low, high
 
 
-# name: low tail, high tail (None: the pre-activation itself)
-TAILS: dict[str, tuple[float | None, float | None]] = {
+# name: low tail, high tail (None: the pre-activation itself; "-alpha": an attribute's)
+_TAILS: dict[str, tuple[float | str | None, float | None]] = {
     "Silu": (0.0, None),
+    "SiluPolynomial": (0.0, None),
     "Gelu": (0.0, None),
     "CustomGELU": (0.0, None),
     "Mish": (0.0, None),
     "HardSwish": (0.0, None),
+    "Softplus": (0.0, None),
+    "Elu": ("-alpha", None),
     "Sigmoid": (0.0, 1.0),
     "HardSigmoid": (0.0, 1.0),
     "Tanh": (-1.0, 1.0),
+    "Erf": (-1.0, 1.0),
     "ClipSigmoid": (0.1, 0.9),
 }
-
-
-def _function(name: str) -> Callable[[np.ndarray, Activation], np.ndarray]:
-    value = FORMULAS[name].value
-    return lambda x, activation: np.asarray(value(np, x, {"alpha": activation.alpha, "beta": activation.beta}))
-
-
-CURVES: dict[str, Curve] = {name: Curve(name, _function(name), low, high) for name, (low, high) in TAILS.items()}
+CURVES = tuple(_TAILS)
 # Curves that a table holds only for bounded arguments: no tail continues exp above 8. The NPU DSL checks the bound; nothing else uses them.
-BOUNDED_CURVES: dict[str, Curve] = {"Exp": Curve("Exp", _function("Exp"), 0.0, math.exp(CURVE_EDGE))}
-TABLE_CURVES = CURVES | BOUNDED_CURVES
+_BOUNDED_TAILS: dict[str, tuple[float | str | None, float | None]] = {"Exp": (0.0, math.exp(CURVE_EDGE))}
+TABLE_CURVES = (*CURVES, *_BOUNDED_TAILS)
+ELU_ALPHA_MAX = 15.0  # its tail fits 16 bits with all 11 fraction bits
+
+
+def curve(activation: Activation) -> Curve:
+    """The curve that the activation is, with its attributes filled in."""
+    value, attributes = FORMULAS[activation.kind].value, {"alpha": activation.alpha, "beta": activation.beta}
+    low, high = (_TAILS | _BOUNDED_TAILS)[activation.kind]
+    constant = -activation.alpha if isinstance(low, str) else low
+    return Curve(lambda x: np.asarray(value(np, x, attributes)), constant, high)
+
+
 PIECEWISE_LINEAR = ("none", "Relu", "Clip", "LeakyRelu", "PRelu")
 
 
@@ -72,8 +84,10 @@ def is_curve(activation: Activation) -> bool:
 def is_supported(activation: Activation) -> bool:
     """Whether the NPU has the activation: piecewise-linear, or a curve whose tails hold outside [-8, 8)."""
     if activation.kind == "HardSigmoid":
-        ends = CURVES["HardSigmoid"].function(np.array([-CURVE_EDGE, CURVE_EDGE]), activation)
+        ends = curve(activation).function(np.array([-CURVE_EDGE, CURVE_EDGE]))
         return bool(ends[0] == 0.0 and ends[1] == 1.0)
+    if activation.kind == "Elu":
+        return abs(activation.alpha) <= ELU_ALPHA_MAX
     return activation.kind in PIECEWISE_LINEAR or activation.kind in CURVES
 
 
@@ -104,7 +118,7 @@ def apply_activation(x: np.ndarray, activation: Activation, channel_axis: int = 
     if kind == "none":
         return x
     if kind in TABLE_CURVES:
-        return TABLE_CURVES[kind].function(x, activation)
+        return curve(activation).function(x)
     if kind in ("Relu", "Clip"):
         return np.clip(x, *limits(activation))
     if kind in ("LeakyRelu", "PRelu"):
@@ -138,9 +152,3 @@ def activation_curvature(x: np.ndarray, activation: Activation) -> np.ndarray:
             FORMULAS[activation.kind].curvature(np, x, {"alpha": activation.alpha, "beta": activation.beta})
         )
     return np.zeros_like(x)
-
-
-def curve_function(activation: Activation) -> Callable[[np.ndarray], np.ndarray]:
-    """The curve as a function of x alone, for `build_table`."""
-    curve = TABLE_CURVES[activation.kind]
-    return lambda x: curve.function(x, activation)

@@ -6,7 +6,7 @@ import numpy as np
 
 from npuforge.compile.ir.bf16 import Bf16Stage, Bf16Tail
 from npuforge.compile.ir.graph import Activation
-from npuforge.hw_kernels.activations import TABLE_CURVES, curve_function, is_curve, limits, slopes
+from npuforge.hw_kernels.activations import curve, is_curve, limits, slopes
 from npuforge.hw_kernels.bf16 import build_curve, flush, from_float32
 
 
@@ -19,13 +19,13 @@ def output_stage(activation: Activation, bias: np.ndarray) -> Bf16Stage:
     """The stage behind a node: its bias and the fused activation."""
     channels = len(bias)
     if is_curve(activation):
-        curve = TABLE_CURVES[activation.kind]
+        bent = curve(activation)
         tails = [
             Bf16Tail(True) if v is None else Bf16Tail(False, int(from_float32(np.float32(v))[()]))
-            for v in (curve.low, curve.high)
+            for v in (bent.low, bent.high)
         ]
         free = np.full(channels, np.inf, np.float32)
-        one, table = np.ones(channels, np.float32), build_curve(curve_function(activation))
+        one, table = np.ones(channels, np.float32), build_curve(bent.function)
         return Bf16Stage("table", rounded(bias), one, -free, free, table, tails[0], tails[1])
     low, high = limits(activation)
     slope = (

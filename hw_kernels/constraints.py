@@ -42,7 +42,7 @@ def constant_weights(node: Node, graph: Graph) -> bool:
 
 
 def known_activation(node: Node, graph: Graph) -> bool:
-    """the fused activation is piecewise-linear or a curve that is constant or linear outside [-8, 8)"""
+    """the fused activation is piecewise-linear or a curve that is constant or the argument itself outside [-8, 8) (Elu: alpha up to 15)"""
     return is_supported(node.activation)
 
 

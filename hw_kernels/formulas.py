@@ -2,7 +2,8 @@
 
 `m` is the module that computes: numpy in the references, torch in the framework binding; `x` an array or tensor of it; `p` the attributes.
 At a kink (ReLU at 0, the ends of a clip) the slope is the one that PyTorch's own operator has. No formula overflows for |x| <= 1e5 in float64 or
-float32 where its result is finite. NaN gives NaN, in the derivatives too; at an infinity a derivative that is constant there is that constant.
+float32 where its result is finite. NaN gives NaN, in the derivatives too (the value of ThresholdedRelu and Shrink is 0, as in ONNX); at an infinity a
+derivative that is constant there is that constant.
 """
 
 from __future__ import annotations
@@ -93,6 +94,13 @@ def _silu_curvature(m: Any, x: Number, _: Parameters) -> Number:
     return 2.0 * d + x * dd
 
 
+def _swish(m: Any, x: Number, p: Parameters, order: int) -> Number:
+    """silu(alpha*x)/alpha."""
+    alpha = p.get("alpha", 1.0)
+    s, d, dd = _gate(m, alpha * x)
+    return (x * s, s + alpha * x * d, alpha * (2.0 * d + alpha * x * dd))[order]
+
+
 def _mish(m: Any, x: Number, order: int) -> Number:
     t = m.tanh(softplus(m, x))
     if order == 0:
@@ -170,11 +178,31 @@ def _elu(m: Any, x: Number, p: Parameters, order: int) -> Number:
     return m.where(x < 0, alpha * e, _constant(m, x, 1.0 if order == 1 else 0.0))
 
 
+def _celu(m: Any, x: Number, p: Parameters, order: int) -> Number:
+    """alpha*elu(x/alpha)."""
+    alpha = p.get("alpha", 1.0)
+    value = _elu(m, x / alpha, {}, order)
+    return (alpha * value, value, value / alpha)[order]
+
+
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
 def _selu(m: Any, x: Number, p: Parameters, order: int) -> Number:
     return p.get("gamma", SELU_GAMMA) * _elu(m, x, {"alpha": p.get("alpha", SELU_ALPHA)}, order)
+
+
+def _thresholded(m: Any, x: Number, p: Parameters, order: int) -> Number:
+    rest = _constant(m, x, 0.0) if order else 0.0 * (x > x)  # the value of NaN is 0: ONNX's comparison is false
+    return m.where(x > p.get("alpha", 1.0), (x, 1.0, 0.0)[order], rest)
+
+
+def _shrink(m: Any, x: Number, p: Parameters, order: int) -> Number:
+    bias, limit = p.get("bias", 0.0), p.get("lambd", 0.5)
+    above = (x - bias, 1.0, 0.0)[order]
+    below = (x + bias, 1.0, 0.0)[order]
+    rest = _constant(m, x, 0.0) if order else 0.0 * (x > x)
+    return m.where(x < -limit, below, m.where(x > limit, above, rest))
 
 
 def _erf_derivative(m: Any, x: Number) -> Number:
@@ -217,6 +245,7 @@ FORMULAS: dict[str, Formula] = {
     "Sigmoid": Formula(*[lambda m, x, _, k=k: _gate(m, x)[k] for k in range(3)]),
     "ClipSigmoid": Formula(*[lambda m, x, _, k=k: _clip_gate(m, x, k) for k in range(3)]),
     "Silu": Formula(lambda m, x, _: x * sigmoid(m, x), _silu_slope, _silu_curvature),
+    "Swish": Formula(*[lambda m, x, p, k=k: _swish(m, x, p, k) for k in range(3)]),
     "SiluPolynomial": Formula(*[lambda m, x, _, k=k: _silu_polynomial(m, x, k) for k in range(3)]),
     "Gelu": Formula(
         lambda m, x, _: 0.5 * x * (1.0 + erf(m, x / math.sqrt(2.0))),
@@ -231,4 +260,7 @@ FORMULAS: dict[str, Formula] = {
     "LeakyRelu": Formula(*[lambda m, x, p, k=k: _leaky(m, x, p, k) for k in range(3)]),
     "Elu": Formula(*[lambda m, x, p, k=k: _elu(m, x, p, k) for k in range(3)]),
     "Selu": Formula(*[lambda m, x, p, k=k: _selu(m, x, p, k) for k in range(3)]),
+    "Celu": Formula(*[lambda m, x, p, k=k: _celu(m, x, p, k) for k in range(3)]),
+    "ThresholdedRelu": Formula(*[lambda m, x, p, k=k: _thresholded(m, x, p, k) for k in range(3)]),
+    "Shrink": Formula(*[lambda m, x, p, k=k: _shrink(m, x, p, k) for k in range(3)]),
 }

@@ -8,7 +8,7 @@ from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.activations import CURVES, is_curve
+from npuforge.hw_kernels.activations import curve, is_curve
 from npuforge.quant import layers
 from npuforge.quant.regions import Region
 
@@ -42,7 +42,9 @@ def output(graph: Graph, node: Node) -> layers.Output:
     quant = tensor_quant(graph, node.outputs[0])
     found = layers.Output(quant.scale, (-128 - quant.zero_point) * quant.scale)
     if is_curve(node.activation):
-        curve = CURVES[node.activation.kind]
-        if curve.high is None:
-            found.largest_pre = float(((127 - quant.zero_point) * quant.scale).max()) + CURVE_MARGIN
+        bent = curve(node.activation)
+        found.largest_pre = bent.largest_tail
+        if bent.high is None:
+            highest = float(((127 - quant.zero_point) * quant.scale).max()) + CURVE_MARGIN
+            found.largest_pre = max(highest, bent.largest_tail)
     return found

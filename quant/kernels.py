@@ -26,7 +26,7 @@ from npuforge.compile.ir.quantization import (
     TensorQuant,
 )
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.activations import TABLE_CURVES, apply_activation
+from npuforge.hw_kernels.activations import TABLE_CURVES, apply_activation, curve
 from npuforge.hw_kernels.arithmetic import factor_shift, multiplier, round_half_up
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.dsl.tile import Dtype
@@ -105,9 +105,9 @@ def bent(o: Operation, values: Range) -> Range:
 
 def table_reach(o: Operation, values: Range) -> float:
     """The magnitude that the table's 16 bits must hold (`layers.Output.largest_pre`); InstructionError where they cannot."""
-    curve = TABLE_CURVES[o.activation.kind]
+    bent_by = curve(o.activation)
     low, high = float(values[0].min()), float(values[1].max())
-    reach = max(-low if curve.low is None else 0.0, high if curve.high is None else 0.0, 0.0)
+    reach = max(-low if bent_by.low is None else 0.0, high if bent_by.high is None else 0.0, bent_by.largest_tail)
     most = SIXTEEN_BITS / 2.0 ** (o.fraction_bits or 5)
     if o.activation.kind == "Exp":
         reach = max(high, math.exp(min(high, 8.0) + STEP))

@@ -22,7 +22,7 @@ from npuforge.compile.ir.quantization import (
     TensorQuant,
 )
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.activations import CURVES, curve_function, is_curve, slopes
+from npuforge.hw_kernels.activations import curve, is_curve, slopes
 from npuforge.hw_kernels.arithmetic import (
     SHIFT_MAX,
     build_table,
@@ -90,7 +90,8 @@ def output_stage(node: Node, unit: int, fix: int, channels: int, pre: float) -> 
         bits = table_fraction_bits(pre, unit)
         k1, shift1 = power_of_two_factor(within_reach(bits - unit, LEFT_SHIFT_MAX))
         k2, shift2 = power_of_two_factor(fix - bits)
-        low, high = CURVES[node.activation.kind].tails(bits)
+        bent = curve(node.activation)
+        low, high = bent.tails(bits)
         return OutputStage(
             "table",
             np.full(channels, shift1, np.int8),
@@ -98,7 +99,7 @@ def output_stage(node: Node, unit: int, fix: int, channels: int, pre: float) -> 
             m_pos=np.full(channels, 1 << k1, np.int16),
             m_neg=np.full(channels, 1 << k2, np.int16),
             shift2=np.full(channels, shift2, np.int8),
-            table=build_table(curve_function(node.activation), bits),
+            table=build_table(bent.function, bits),
             fraction_bits=bits,
             tail_low=low,
             tail_high=high,

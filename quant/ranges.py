@@ -6,7 +6,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError
 from npuforge.compile.ir.graph import Activation
-from npuforge.hw_kernels.activations import CURVES
+from npuforge.hw_kernels.activations import curve
 from npuforge.quant.statistics import TensorStatistics
 
 CALIBRATORS = ("minmax", "percentile", "mse")
@@ -79,11 +79,11 @@ def channel_ranges(statistics: TensorStatistics, name: str, calibrator: str) -> 
 
 
 def largest_pre_activation(statistics: TensorStatistics, activation: Activation) -> float:
-    """The largest magnitude that a curve's 16-bit pre-activation must hold: only of a side whose tail is the pre-activation itself.
+    """The largest magnitude that a curve's 16-bit pre-activation must hold: of a side whose tail is the pre-activation itself, and the constant tails.
 
     Where the tail is a constant, saturating the pre-activation (at 16 or more) changes nothing.
     """
-    curve = CURVES[activation.kind]
-    low = -float(statistics.low.min()) if curve.low is None else 0.0
-    high = float(statistics.high.max()) if curve.high is None else 0.0
-    return max(low, high, 0.0)
+    bent = curve(activation)
+    low = -float(statistics.low.min()) if bent.low is None else 0.0
+    high = float(statistics.high.max()) if bent.high is None else 0.0
+    return max(low, high, bent.largest_tail)

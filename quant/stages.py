@@ -6,7 +6,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Activation
 from npuforge.compile.ir.quantization import OutputStage
-from npuforge.hw_kernels.activations import TABLE_CURVES, curve_function, limits, slopes
+from npuforge.hw_kernels.activations import curve, limits, slopes
 from npuforge.hw_kernels.arithmetic import (
     MULTIPLIER_MAX,
     build_table,
@@ -77,7 +77,8 @@ def table(factor: np.ndarray, activation: Activation, scale: np.ndarray, zero: n
     first = factor * 2.0**bits
     second = 2.0**-bits / scale
     shift, shift2 = factor_shift(first), factor_shift(second)
-    tail_low, tail_high = TABLE_CURVES[activation.kind].tails(bits)
+    bent = curve(activation)
+    tail_low, tail_high = bent.tails(bits)
     return OutputStage(
         "table",
         shift.astype(np.int8),
@@ -85,7 +86,7 @@ def table(factor: np.ndarray, activation: Activation, scale: np.ndarray, zero: n
         m_pos=multiplier(first, shift),
         m_neg=multiplier(second, shift2),
         shift2=shift2.astype(np.int8),
-        table=build_table(curve_function(activation), bits),
+        table=build_table(bent.function, bits),
         fraction_bits=bits,
         tail_low=tail_low,
         tail_high=tail_high,

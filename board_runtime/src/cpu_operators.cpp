@@ -253,6 +253,14 @@ FusedActivation::FusedActivation(const CpuNode& node) {
         apply_ = each([](float x) { return x * hard_sigmoid(x, 1.0f / 6.0f, 0.5f); });
     } else if (kind == "HardSigmoid") {
         apply_ = each([alpha, beta](float x) { return hard_sigmoid(x, alpha, beta); });
+    } else if (kind == "Elu") {
+        apply_ = each([alpha](float x) { return elu(x, alpha); });
+    } else if (kind == "Softplus") {
+        apply_ = each([](float x) { return softplus(x); });
+    } else if (kind == "Erf") {
+        apply_ = each([](float x) { return std::erf(x); });
+    } else if (kind == "SiluPolynomial") {
+        apply_ = each([](float x) { return silu_polynomial(x); });
     } else if (kind == "ClipSigmoid") {
         apply_ = each([](float x) { return clip(sigmoid(x), 0.1f, 0.9f); });
     } else {

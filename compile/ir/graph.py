@@ -27,7 +27,8 @@ class Activation:
     """The function fused behind a compute node.
 
     kind: `none`, `Relu`, `Clip` (low, high), `LeakyRelu` (alpha), `PRelu` (slope per channel), all piecewise-linear; or a
-    curve evaluated by table: `Silu`, `Sigmoid`, `Tanh`, `Gelu`, `CustomGELU`, `Mish`, `HardSwish`, `HardSigmoid` (alpha, beta), `ClipSigmoid`.
+    curve evaluated by table: `Silu`, `SiluPolynomial`, `Sigmoid`, `Tanh`, `Gelu`, `CustomGELU`, `Mish`, `HardSwish`, `HardSigmoid` (alpha, beta),
+    `ClipSigmoid`, `Softplus`, `Erf`, `Elu` (alpha).
     """
 
     kind: str = "none"

@@ -1,8 +1,8 @@
 """Finds activation functions, single ONNX operators or written in parts, and makes each one `Activation` node that fuse can attach.
 
 `Activation` is an operator of the steps fold and fuse only; afterwards it is either fused into a compute node or an `Affine`. Found are nodes with a
-convolution downstream, and functions directly behind a convolution that nothing else reads. A sigmoid-like function behind the last convolution
-is left alone: the head's scores keep float resolution on the CPU partition.
+convolution downstream, and functions directly behind a convolution that nothing else reads. A sigmoid-like function (or Softplus) behind the last
+convolution is left alone: the head's scores keep float resolution on the CPU partition.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Activation, Node
+from npuforge.compile.steps.curve_factors import PLAIN, Factors, factored, write_factors
 from npuforge.compile.steps.infer import custom_activation
 from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor, merged_sources
 
 ACTIVATION = "Activation"
-SQUASHING = ("Sigmoid", "Tanh", "HardSigmoid", "ClipSigmoid")
+SQUASHING = ("Sigmoid", "Tanh", "HardSigmoid", "ClipSigmoid", "Erf", "Softplus")
 
 
 @dataclass
 class Match:
-    """`activation` of tensor `x`, written as `nodes` (the last one writes the result)."""
+    """`activation` of tensor `x` between `factors`, written as `nodes` (the last one writes the result)."""
 
     x: str
     activation: Activation
     nodes: list[Node]
+    factors: Factors = PLAIN
 
 
 def collect_activations(editor: Editor) -> bool:
@@ -55,6 +57,8 @@ def _wanted(editor: Editor, match: Match, before_convolution: bool) -> bool:
         return False
     if before_convolution:
         return True
+    if match.factors != PLAIN:  # a factor behind the last convolution would be the CPU's, and the value before it int8
+        return False
     producer = editor.producer(match.x)
     behind = producer is not None and producer.op in CONVOLUTIONS and not editor.is_output(match.x)
     members = {id(n) for n in match.nodes}
@@ -75,10 +79,9 @@ def _replace(editor: Editor, match: Match) -> None:
     last = match.nodes[-1]
     for node in match.nodes:
         editor.remove(node)
-    editor.add(
-        Node(last.name, ACTIVATION, [match.x], [last.outputs[0]], {}, match.activation, merged_sources(*match.nodes)),
-        last,
-    )
+    bent = Node(last.name, ACTIVATION, [match.x], [last.outputs[0]], {}, match.activation, merged_sources(*match.nodes))
+    editor.add(bent, last)
+    write_factors(editor, bent, match.factors)
 
 
 # ---- helpers to read patterns
@@ -351,12 +354,12 @@ _SINGLE: dict[str, Callable[[Editor, Node], Activation | None]] = {
     "Min": _extreme,
     "Sigmoid": lambda e, n: Activation("Sigmoid"),
     "Tanh": lambda e, n: Activation("Tanh"),
-    "HardSigmoid": lambda e, n: Activation(
-        "HardSigmoid", alpha=n.attrs.get("alpha", 0.2), beta=n.attrs.get("beta", 0.5)
-    ),
     "HardSwish": lambda e, n: Activation("HardSwish"),
     "Mish": lambda e, n: Activation("Mish"),
-    "Swish": lambda e, n: Activation("Silu") if n.attrs.get("alpha", 1.0) == 1.0 else None,
+    "Erf": lambda e, n: Activation("Erf"),
+    "Softplus": lambda e, n: Activation("Softplus"),
+    "Elu": lambda e, n: Activation("Elu", alpha=float(n.attrs.get("alpha", 1.0))),
+    "Abs": lambda e, n: Activation("LeakyRelu", alpha=-1.0),
     "Gelu": lambda e, n: Activation("CustomGELU" if n.attrs.get("approximate", "none") == "tanh" else "Gelu"),
 }
 
@@ -366,6 +369,9 @@ def _single(editor: Editor, node: Node) -> Match | None:
     kind = custom_activation(node.op)
     if kind is not None:
         return Match(node.inputs[0], Activation(kind), [node])
+    parts = factored(node)
+    if parts is not None:
+        return Match(node.inputs[0], parts[0], [node], parts[1])
     if node.op in ("Max", "Min") and len(node.inputs) == 2 and editor.constant(node.inputs[0]) is not None:
         editor.update(node, inputs=node.inputs[::-1])
     activation = _SINGLE[node.op](editor, node) if node.op in _SINGLE else None

@@ -95,7 +95,7 @@ def activation_values(activation: Activation) -> dict[str, Any]:
     if activation.kind == "none":
         return {}
     values: dict[str, Any] = {"activation": activation.kind}
-    if activation.kind in ("LeakyRelu", "HardSigmoid"):
+    if activation.kind in ("LeakyRelu", "HardSigmoid", "Elu"):
         values["activation_alpha"] = float(activation.alpha)
     if activation.kind == "HardSigmoid":
         values["activation_beta"] = float(activation.beta)

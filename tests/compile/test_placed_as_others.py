@@ -201,7 +201,7 @@ def test_every_such_operator_is_among_these_cases() -> None:
     assert missing == said - PAIRS
 
 
-UNARY = "Abs Atan Ceil Celu Cos Elu Floor GlobalLpPool Hardmax LogSoftmax LpNormalization Round Selu Shrink Sign Sin Sinh Softmax Softsign Sqrt Tan"
+UNARY = "Atan Ceil Cos Floor GlobalLpPool Hardmax LogSoftmax LpNormalization Round Shrink Sign Sin Sinh Softmax Softsign Sqrt Tan"
 
 
 @pytest.mark.parametrize("op", UNARY.split())

@@ -379,12 +379,12 @@ def test_bundled_network_both_modes(mode: str, tmp_path: Path) -> None:
 
 
 def test_cpu_node_between_two_npu_partitions() -> None:
-    """Erf has no NPU form: int8 → float → Sin → float → int8, in both directions named after the tensor."""
+    """Atan has no NPU form: int8 → float → Sin → float → int8, in both directions named after the tensor."""
     make = helper.make_node
     weights = {n: RNG.normal(size=(4, 4, 3, 3)).astype(np.float32) for n in ("w1", "w2")}
     nodes = [
         make("Conv", ["x", "w1"], ["a"], "a", pads=[1, 1, 1, 1]),
-        make("Erf", ["a"], ["b"], "b"),
+        make("Atan", ["a"], ["b"], "b"),
         make("Conv", ["b", "w2"], ["y"], "y", pads=[1, 1, 1, 1]),
     ]
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 6, 5]) for n in ("x", "y")]
@@ -399,7 +399,7 @@ def test_cpu_node_between_two_npu_partitions() -> None:
         assert [c.get("device") for c in written.root.children] == ["USER", "DPU", "CPU", "DPU", "CPU"]  # type: ignore[union-attr]
         middle = written.root.children[2]  # type: ignore[union-attr]
         by_name = {op.name: op for op in written.ops}
-        assert [by_name[n].type for n in middle.ops] == [ops[0], "transpose", "onnx::Erf", "transpose", ops[1]]
+        assert [by_name[n].type for n in middle.ops] == [ops[0], "transpose", "onnx::Atan", "transpose", ops[1]]
         assert by_name[middle.ops[-1]].tensor.name == "b" and by_name[middle.ops[-1]].tensor.shape == [1, 6, 5, 4]
         assert by_name[middle.ops[2]].tensor.shape == [1, 4, 6, 5]
 

@@ -90,6 +90,7 @@ OWN_FUNCTIONS = {
     "Relu": torch.nn.functional.relu,
     "Elu": torch.nn.functional.elu,
     "Selu": torch.nn.functional.selu,
+    "Celu": torch.nn.functional.celu,
     "Sigmoid": torch.sigmoid,
     "Tanh": torch.tanh,
     "Softplus": torch.nn.functional.softplus,

@@ -112,6 +112,10 @@ def test_batch_norm_refuses_one_value_per_channel_in_training() -> None:
         ("npuforge::Silu", torch.nn.functional.silu),
         ("Gelu", torch.nn.functional.gelu),
         ("Mish", torch.nn.functional.mish),
+        ("Celu", torch.nn.functional.celu),
+        ("Swish", torch.nn.functional.silu),
+        ("ThresholdedRelu", lambda x: torch.nn.functional.threshold(x, 1.0, 0.0)),
+        ("Shrink", lambda x: torch.nn.functional.hardshrink(x, 0.5)),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
@@ -120,6 +124,26 @@ def test_gradients_at_special_values_are_torchs_and_nan_stays_nan(name: str, the
     (found,), (expected,) = (torch.autograd.grad(f(x).sum(), x) for f in (lambda x: run(name, x), theirs))
     torch.testing.assert_close(found[:4], expected[:4], equal_nan=True)
     assert found[4].isnan(), "torch's own disagree here: 1 of HardSwish and Relu, NaN of a clip"
+
+
+def test_gradients_of_nan_are_torchs_where_the_operator_is_not_curved() -> None:
+    """The slope of LeakyRelu with its mask and of PRelu, 0 of a clamp; NaN for PRelu's slopes."""
+    x = torch.tensor([[torch.nan, 1.0, 0.0, -2.0]], dtype=torch.float64, requires_grad=True)
+    slope = torch.full((1, 1), 0.25, dtype=torch.float64, requires_grad=True)
+    functional = torch.nn.functional
+    pairs = [
+        (lambda: run("npuforge::LeakyReluMask", x, outputs=2, alpha=0.1)[0], lambda: functional.leaky_relu(x, 0.1)),
+        (lambda: run("Clip", x, min=-1.5, max=0.5), lambda: x.clamp(-1.5, 0.5)),
+    ]
+    for ours, theirs in pairs:
+        (found,), (expected,) = (torch.autograd.grad(f().sum(), x) for f in (ours, theirs))
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    found, expected = (
+        torch.autograd.grad(y.sum(), (x, slope))
+        for y in (run("PRelu", x, slope), functional.prelu(x, slope.reshape(1)))
+    )
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 # ---- the operators that torch has not, written out in torch

@@ -24,6 +24,14 @@ inline float sigmoid(float x) {
 inline float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0f, 1.0f); }
 inline float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 inline float mish(float x) { return x * std::tanh(softplus(x)); }
+inline float elu(float x, float alpha) { return x < 0.0f ? alpha * std::expm1(x) : x; }
+/// SiLU by a polynomial of degree 5 on [-8, 8], 0 below, x above (hw_kernels/formulas.py).
+inline float silu_polynomial(float x) {
+    if (x < -8.0f) return 0.0f;
+    if (x > 8.0f) return x;
+    const float u = x * x;
+    return 0.5f * x + 0.19444452023451986f + u * (0.11605960615209412f - u * 0.0009324674402457998f);
+}
 inline float gelu(float x) { return 0.5f * x * (1.0f + std::erf(x * 0.70710678118654752f)); }
 inline float gelu_tanh(float x) {
     return 0.5f * x * (1.0f + std::tanh(0.79788456080286536f * (x + 0.044715f * x * x * x)));

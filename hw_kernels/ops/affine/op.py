@@ -35,17 +35,10 @@ class Affine(Op):
     program = AFFINE
     cost = AFFINE.cost
     onnx = (
-        *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Gelu", "Mish", "HardSwish", "HardSigmoid"),
-        *(
-            "BatchNormalization",
-            "Add",
-            "Sub",
-            "Mul",
-            "Div",
-            "com.example::CustomGELU",
-            "npuforge::Silu",
-            "npuforge::ClipSigmoid",
-        ),
+        *("Relu", "LeakyRelu", "PRelu", "Clip", "Abs", "Elu", "Celu", "Selu", "Softplus", "Erf"),
+        *("Sigmoid", "Tanh", "Gelu", "Mish", "Swish", "HardSwish", "HardSigmoid"),
+        *("com.example::CustomGELU", "npuforge::Silu", "npuforge::SiluPolynomial", "npuforge::ClipSigmoid"),
+        *("BatchNormalization", "Add", "Sub", "Mul", "Div", "Neg"),
     )
     constraints = (c.feature_maps, c.map_sizes, c.known_activation, parameters_per_channel)
     cases = (
@@ -57,6 +50,21 @@ class Affine(Op):
         ),
         Case([(1, 3, 5, 5)], {"scale": [0.5, -2.0, 0.0], "bias": [1.0, 0.25, -3.0]}, why="negative and zero scale"),
         Case([(1, 17, 2, 3)], {"scale": [1.0] * 17, "bias": [0.0] * 17}, activation=Activation("LeakyRelu", alpha=0.1)),
+        *(
+            Case(
+                [(1, 5, 7, 6)],
+                {"scale": [4.0, 1.0, -2.0, 0.5, 8.0], "bias": [0.0, 0.5, 0.0, -1.0, 0.0]},
+                activation=activation,
+                why="beyond both ends of the table",
+            )
+            for activation in (
+                *(Activation(kind) for kind in ("Softplus", "Erf", "SiluPolynomial")),
+                *(Activation("Elu", alpha=alpha) for alpha in (1.0, 3.0)),
+            )
+        ),
+        Case(
+            [(1, 17, 2, 3)], {"scale": [1.0] * 17, "bias": [0.0] * 17}, activation=Activation("LeakyRelu", alpha=-1.0)
+        ),
     )
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:

@@ -40,7 +40,7 @@ class Clip(HostOp):
         return [np.minimum(np.maximum(inputs[0], low), high)]
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
-        """1 strictly inside the limits; limits given as inputs get what they replace."""
+        """1 strictly inside the limits (0 for NaN, as PyTorch's clamp); limits given as inputs get what they replace."""
         x, dy = np.asarray(inputs[0], np.float64), output_gradients[0]
         low, high = self._limits(node, inputs)
         limits = [np.asarray((dy * (x < low)).sum()), np.asarray((dy * (x > high)).sum())]

@@ -8,9 +8,7 @@ namespace npuforge::cpu {
 
 inline void register_elu(Registry& registry) {
     registry.add("Elu", [](const NodeInfo& node) {
-        return unary(node, [alpha = node.number("alpha", 1.0f)](float x) {
-            return x < 0.0f ? alpha * (std::exp(x) - 1.0f) : x;
-        });
+        return unary(node, [alpha = node.number("alpha", 1.0f)](float x) { return elu(x, alpha); });
     });
     registry.add("Celu", [](const NodeInfo& node) {
         return unary(node, [alpha = node.number("alpha", 1.0f)](float x) {

@@ -13,6 +13,5 @@ class Erf(Unary):
 
     names = ("Erf",)
     onnx = ("Erf",)
-    placed_as = "part of a written-out GELU on the NPU"
     formula = FORMULAS["Erf"]
     cases = (Case([(1, 3, 4, 5)]),)

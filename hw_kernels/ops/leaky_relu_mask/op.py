@@ -78,7 +78,7 @@ class LeakyReluMask(HostOp):
         return [np.where(inputs[0] < 0, alpha * inputs[0], inputs[0]), mask][: len(node.outputs)]
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
-        """dy where the mask is set, alpha*dy elsewhere; the mask itself is constant between jumps."""
+        """dy where the mask is set, alpha*dy elsewhere (for NaN too, as PyTorch); the mask itself is constant between jumps."""
         return [output_gradients[0] * self._slope(node, inputs)]
 
     def second_gradient(

@@ -1,4 +1,4 @@
-"""Neg on the CPU partition."""
+"""Neg on the CPU partition; on the NPU a factor of -1, in Affine or in the weights of a convolution."""
 
 from __future__ import annotations
 
@@ -13,6 +13,5 @@ class Neg(Unary):
 
     names = ("Neg",)
     onnx = ("Neg",)
-    placed_as = "a factor of -1 on the NPU, in Affine or in the weights of a convolution"
     formula = FORMULAS["Neg"]
     cases = (Case([(1, 3, 4, 5)]),)

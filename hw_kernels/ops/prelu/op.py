@@ -23,7 +23,8 @@ class PRelu(Binary):
         return np.where(a < 0, a * b, a)
 
     def slopes(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[np.ndarray, np.ndarray]:
-        return np.where(a > 0, 1.0, b), np.where(a < 0, a, 0.0)
+        """In a the slope also where a is 0 or NaN, in the slope NaN where a is: as PyTorch."""
+        return np.where(a > 0, 1.0, b), np.where(a >= 0, 0.0, a)
 
     def curvatures(self, a: np.ndarray, b: np.ndarray, node: Node) -> tuple[Any, Any, Any]:
         return 0.0 * a, np.where(a < 0, 1.0, 0.0 * b), 0.0 * b

@@ -13,6 +13,5 @@ class Softplus(Unary):
 
     names = ("Softplus",)
     onnx = ("Softplus",)
-    placed_as = "part of a written-out Mish on the NPU"
     formula = FORMULAS["Softplus"]
     cases = (Case([(1, 3, 4, 5)]),)
