@@ -39,15 +39,18 @@ def sigmoid(x: int) -> int:
     return divide_rounded((small if x < 0 else 2**30) << 15, 2**30 + small)
 
 
-def normalised(values: Sequence[int], epsilon: int) -> list[int]:
-    """(x - mean) / sqrt(variance + epsilon) with 12 fraction bits; values have 8, epsilon 16."""
-    count, total = len(values), sum(values)
+def normalised(values: Sequence[int], epsilon: int, bits: int = 12, centred: bool = True) -> list[int]:
+    """(x - mean) / sqrt(variance + epsilon) with `bits` fraction bits, 20 at most; values have 8, epsilon 16 (or any, and twice as many).
+
+    Not `centred`: x / sqrt(mean of x^2 + epsilon).
+    """
+    count, total = len(values), sum(values) if centred else 0
     spread = count * sum(v * v for v in values) - total * total + count * count * epsilon
     if spread == 0:
         return [0] * count
     shift = (64 - spread.bit_length() - 1) & ~1
     root = math.isqrt(spread << shift)
-    return [divide_rounded((count * v - total) << (shift // 2 + 12), root) for v in values]
+    return [divide_rounded((count * v - total) << (shift // 2 + bits), root) for v in values]
 
 
 def scaled(value: int, scale: int, bias: int) -> int:

@@ -79,7 +79,7 @@ def real(bits: np.ndarray, quant: TensorQuant, axis: int) -> np.ndarray:
 def store(x: np.ndarray, axis: int, mode: str, uniform: bool = False) -> Stored:
     """Float values [...] in ONNX layout, `axis` into the lanes."""
     quant = scales(x, axis, mode, uniform)
-    last = np.moveaxis(x, axis, -1)
+    last = np.ascontiguousarray(np.moveaxis(x, axis, -1))
     if mode == "bf16":
         return Stored(bf16.from_float32(last), quant, axis % x.ndim)
     return Stored(sat8(round_half_up(last / quant.scale) + quant.zero_point), quant, axis % x.ndim)

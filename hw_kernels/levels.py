@@ -52,7 +52,7 @@ def declared(op: Op, level: str) -> bool:
     if level == "CPU":
         return _has_file(op, "cpu.hpp")
     if level == "HLS":
-        return op.program is not None or op.kernel is not None
+        return any(v is not None for v in (op.program, op.kernel, op.kernel_int8))
     if level == "DSL":
         return op.program is not None
     if level == "bf16":  # an operator that only moves values does so in either type

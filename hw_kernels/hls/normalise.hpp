@@ -26,10 +26,10 @@ struct Normaliser {
         half_shift = shift / 2;
     }
 
-    /// The normalised value with 12 fraction bits; 0 where all values are equal and epsilon is 0.
-    int64_t value(int16_t x) const {
+    /// The normalised value with `bits` fraction bits, 20 at most; 0 where all values are equal and epsilon is 0.
+    int64_t value(int16_t x, int bits = 12) const {
         if (root == 0u) return 0;
-        return divide_rounded((count * x - sum) * ((int64_t)1 << (half_shift + 12)), (int64_t)root);
+        return divide_rounded((count * x - sum) * ((int64_t)1 << (half_shift + bits)), (int64_t)root);
     }
 };
 

@@ -15,6 +15,7 @@ import pytest
 from contract import Subject, subjects
 from kernel_support import COMPILERS, check_refusals, function, library, outputs, passed
 
+from npuforge.compile.ir.errors import QuantisationError
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.kernel_data import MODES
 from npuforge.hw_kernels.levels import declared, folder, own_kernel
@@ -41,12 +42,17 @@ def run(subject: Subject, mode: str, inputs: list[Any] | None = None) -> KernelR
 
 def bound_share(subject: Subject, found: KernelRun) -> float:
     """The largest error as a share of its stated bound."""
-    expected = subject.op.reference(subject.graph().nodes[0], found.inputs)
+    with np.errstate(all="ignore"):
+        expected = subject.op.reference(subject.graph().nodes[0], found.inputs)
     assert len(expected) == len(found.results) == len(found.bounds)
     shares = [0.0]
     for result, value, bound in zip(found.results, expected, found.bounds, strict=True):
-        assert result.shape == value.shape and np.isfinite(result).all()
-        off, bound = np.abs(result - value), np.broadcast_to(bound, value.shape)
+        assert result.shape == value.shape
+        number = np.isfinite(value)
+        np.testing.assert_array_equal(result[~number], value[~number])  # NaN for NaN, infinity for the same
+        if not np.isfinite(result[number]).all():
+            return np.inf
+        off, bound = np.abs(result - value)[number], np.broadcast_to(bound, value.shape)[number]
         exact = bound == 0  # any difference breaks it
         shares.append(np.inf if off[exact].any() else float((off[~exact] / bound[~exact]).max(initial=0.0)))
     return max(shares)
@@ -77,6 +83,39 @@ def test_the_bound_can_be_broken(subject: Subject, mode: str) -> None:
             assert bound_share(subject, found) > 1.0
 
 
+SPECIAL = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+SPECIAL |= {"1e5": 1e5, "-1e5": -1e5, "0": 0.0, "-0": -0.0, "subnormal": 1e-40, "-subnormal": -1e-40}
+
+
+def with_value(subject: Subject, label: str) -> list[Any]:
+    """The case's inputs, one element of the first being the special value."""
+    inputs = [np.array(x) for x in subject.inputs(11)]
+    inputs[0].reshape(-1)[inputs[0].size // 2] = SPECIAL[label]
+    return inputs
+
+
+@pytest.mark.parametrize("label", SPECIAL)
+@modes
+@each
+def test_special_values_have_the_float_meaning(subject: Subject, mode: str, label: str) -> None:
+    """In int8 NaN and infinity have no scale and are refused."""
+    inputs = with_value(subject, label)
+    with np.errstate(all="ignore"):
+        if mode != "bf16" and not np.isfinite(SPECIAL[label]):
+            with pytest.raises(QuantisationError, match="not finite"):
+                run(subject, mode, inputs)
+        else:
+            assert bound_share(subject, run(subject, mode, inputs)) <= 1.0
+
+
+@modes
+@each
+def test_zeros_have_the_float_meaning(subject: Subject, mode: str) -> None:
+    inputs = [np.array(x) for x in subject.inputs(11)]
+    inputs[0][...] = 0
+    assert bound_share(subject, run(subject, mode, inputs)) <= 1.0
+
+
 @each
 def test_the_mean_error_in_bf16_is_below_the_limit(subject: Subject) -> None:
     assert error(subject.name, subject.case).share <= LIMIT
@@ -105,8 +144,13 @@ def test_c_simulation_gives_the_integer_bits(name: str, compiler: str, flags: tu
     for subject in [s for s in OWN if s.name == name]:
         for mode in MODES:
             form = form_of(subject.op, mode)
-            for seed in (11, 12):
-                for arguments, expected in run(subject, mode, subject.inputs(seed)).calls:
+            drawn = [subject.inputs(11), subject.inputs(12)]
+            if mode == "bf16":
+                drawn += [with_value(subject, label) for label in SPECIAL]
+            for inputs in drawn:
+                with np.errstate(all="ignore"):
+                    calls_made = run(subject, mode, inputs).calls
+                for arguments, expected in calls_made:
                     written = outputs(form.arguments, arguments)
                     for array in written:
                         array[...] = 77  # every byte is the kernel's, pad lanes too

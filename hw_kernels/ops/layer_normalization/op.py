@@ -11,7 +11,7 @@ from npuforge.hw_kernels.gradients import unbroadcast
 from npuforge.hw_kernels.host import Deployed, HostOp, optional
 from npuforge.hw_kernels.normalise import Scaled, normalise, normalise_gradient
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
-from npuforge.hw_kernels.ops.layer_normalization.fixed import KERNEL
+from npuforge.hw_kernels.ops.layer_normalization.fixed import KERNEL, KERNEL_BF16, KERNEL_INT8
 
 
 @register
@@ -19,6 +19,8 @@ class LayerNormalization(HostOp):
     """y = scale * (x - mean) / sqrt(variance + epsilon) + bias over the axes from `axis` on"""
 
     kernel = KERNEL
+    kernel_int8 = KERNEL_INT8
+    kernel_bf16 = KERNEL_BF16
     names = ("LayerNormalization",)
     onnx = ("LayerNormalization",)
     cases = (
@@ -61,6 +63,8 @@ class LayerNormalization(HostOp):
 class RMSNormalization(Deployed):
     """y = scale * x / sqrt(mean of x^2 + epsilon) over the axes from `axis` on"""
 
+    kernel_int8 = KERNEL_INT8
+    kernel_bf16 = KERNEL_BF16
     names = ("RMSNormalization",)
     onnx = ("RMSNormalization",)
     cases = (Case([(2, 3, 8)], constants=[(8,)]), Case([(2, 3, 4, 5)], {"axis": 1, "epsilon": 1e-3}, [(3, 4, 5)]))

@@ -9,7 +9,12 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, register
-from npuforge.hw_kernels.ops.softmax.fixed import KERNEL
+from npuforge.hw_kernels.ops.softmax.fixed import KERNEL, KERNEL_BF16, KERNEL_INT8
+
+
+def _wide_logits(random: np.random.Generator) -> list[np.ndarray]:
+    logits = random.normal(0.0, 1.0, (2, 8, 3)) * np.array([1e5, 1e3, 300, 30, 10, 3, 1, 0.1])[:, None]
+    return [logits]
 
 
 @register
@@ -17,11 +22,18 @@ class Softmax(HostOp):
     """y = exp(x) / sum of exp(x) along `axis`"""
 
     kernel = KERNEL
+    kernel_int8 = KERNEL_INT8
+    kernel_bf16 = KERNEL_BF16
     names = ("Softmax",)
     onnx = ("Softmax",)
     cases = (
         Case([(1, 3, 5)], {"axis": 1}),
         Case([(2, 4)]),
+        Case([(1, 4, 16, 6)], {"axis": 2}, why="a box head's bins: 4 sides of 16, 6 boxes"),
+        Case([(2, 17, 3, 2)], {"axis": 3}, why="along pixels, one channel more than a block, two images"),
+        Case([(1, 21, 2, 3)], {"axis": 1}, why="class scores of a map"),
+        Case([(3, 1, 1, 1)], {"axis": 1}, why="one channel, one pixel"),
+        Case([(2, 8, 3)], {"axis": 2}, values=_wide_logits, why="logits of unlike channels, up to 1e5"),
     )
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
