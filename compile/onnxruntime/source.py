@@ -5,14 +5,11 @@ Every `#include "…"` of ours is replaced by the file, once; `<…>` stay. Noth
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from npuforge.compile.ir.errors import NpuforgeError
+from npuforge.compile.one_file import ROOT, Joined
 
-_ROOT = Path(__file__).resolve().parents[2]  # holds hw_kernels and board_runtime, in a checkout and in a wheel
-_INCLUDE = re.compile(r'#include "([^"]+)"')
 _RUNTIME = ("cpu_operators", "json", "json_value")  # of board_runtime/src: what every kernel stands on
 _BY_HEADER = {"npuforge/cpu_gemm.hpp": "cpu_gemm"}  # and what some do
 _CPP_TYPES = {
@@ -54,42 +51,16 @@ class Signature:
         )
 
 
-class _Joined:
-    """Text with each of our headers in it once."""
-
-    def __init__(self) -> None:
-        self.seen: set[str] = set()
-        self.parts: list[str] = []
-
-    def add(self, path: Path) -> None:
-        """A file, and what it includes in the places where it does."""
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            found = _INCLUDE.match(line)
-            if found is None:
-                if line.strip() != "#pragma once":
-                    self.parts.append(line)
-            elif found[1] not in self.seen:
-                self.seen.add(found[1])
-                self.add(_header(found[1], path))
-
-
-def _header(name: str, includer: Path) -> Path:
-    for folder in (_ROOT / "board_runtime" / "include", _ROOT):
-        if (folder / name).is_file():
-            return folder / name
-    raise NpuforgeError(f'{includer}: #include "{name}" is neither in board_runtime/include nor below {_ROOT}')
-
-
 def source(signatures: list[Signature]) -> str:
     """The whole library."""
-    joined = _Joined()
+    joined = Joined()
     folders = sorted({s.folder for s in signatures})
-    joined.add(_ROOT / "hw_kernels" / "bindings" / "onnxruntime_kernels.hpp")
+    joined.add(ROOT / "hw_kernels" / "bindings" / "onnxruntime_kernels.hpp")
     for folder in folders:
         joined.add(folder / "cpu.hpp")
     more = [name for header, name in _BY_HEADER.items() if header in joined.seen]
     for name in (*_RUNTIME, *more):
-        joined.add(_ROOT / "board_runtime" / "src" / f"{name}.cpp")
+        joined.add(ROOT / "board_runtime" / "src" / f"{name}.cpp")
     calls = "".join(f"    register_{folder.name}(registry);\n" for folder in folders)
     return (
         f"{FIRST_LINE}\n{''.join(joined.parts)}\n"

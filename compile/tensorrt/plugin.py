@@ -1,6 +1,7 @@
-"""TensorRT plug-in source for the element-wise custom operators of a network: functions (`.h`), CUDA kernels (`.cu`), plug-ins (`.cpp`).
+"""TensorRT plug-in source for the custom operators of a network: element-wise ones from their formulas, the others from `parallel.hpp` (operators.py).
 
-Plug-in name = the ONNX operator's type, version "1", no namespace: what TensorRT's ONNX parser looks for. Linear float32, any shape.
+Each kind: functions (`.h`), CUDA kernels (`.cu`), plug-ins (`.cpp`). Plug-in name = the ONNX operator's type, version "1", no namespace: what TensorRT's
+ONNX parser looks for. Linear tensors. Operators that are compositions of standard ones are written as those in `model.onnx`.
 """
 
 from __future__ import annotations
@@ -17,25 +18,31 @@ import onnx
 
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError
+from npuforge.compile.onnxruntime.export import lower
 from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.infer import find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, operator_name
 from npuforge.compile.steps.write_files import staging
+from npuforge.compile.tensorrt import operators
 from npuforge.compile.tensorrt.expression import Function, function_of
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.host import Unary
+from npuforge.hw_kernels.levels import folder
 from npuforge.hw_kernels.operator import refused_packages
 
 HEADER, KERNELS, PLUGINS = "npuforge_functions.h", "npuforge_kernels.cu", "npuforge_plugins.cpp"
 TEMPLATE = Path(__file__).with_name("plugin_template.hpp")
 NVCC = "nvcc"
+FLAGS = ("-O2", "-std=c++17", "--expt-relaxed-constexpr", "-Xcompiler", "-fPIC")
 
 
 @dataclass
 class Export:
-    """What was made. `operators`: types with a plug-in. `without_kernel`: node -> custom operator that has none. `compiled`: the kernels, by nvcc."""
+    """What was made. `operators`: types with a plug-in. `lowered`: node -> operator written as standard ones. `without_kernel`: node -> custom operator
+    that has none. `compiled`: the kernels, by nvcc."""
 
     operators: list[str] = field(default_factory=list)
+    lowered: dict[str, str] = field(default_factory=dict)
     without_kernel: dict[str, str] = field(default_factory=dict)
     compiled: bool = False
 
@@ -44,34 +51,49 @@ class Export:
         return dataclasses.asdict(self)
 
 
-def functions_of(model: onnx.ModelProto) -> tuple[dict[str, Function], dict[str, str]]:
-    """By operator type, the functions of the custom operators that have a formula; the nodes of those that have none."""
-    found: dict[str, Function] = {}
-    owners: dict[str, str] = {}
-    without: dict[str, str] = {}
+@dataclass
+class Found:
+    """The custom operators of a network by type: `functions` of element-wise ones, `folders` of the others. `without`: nodes of those without source."""
+
+    functions: dict[str, Function] = field(default_factory=dict)
+    folders: dict[str, Path] = field(default_factory=dict)
+    without: dict[str, str] = field(default_factory=dict)
+
+
+def find_sources(model: onnx.ModelProto) -> Found:
+    """UnsupportedError where two operators would be one plug-in."""
+    found, owners = Found(), dict[str, str]()
     for node in model.graph.node:
         if node.domain in STANDARD:
             continue
         name = operator_name(node.domain, node.op_type)
         operator = find_operator(name)
-        if not isinstance(operator, Unary) or operator.formula is None:
-            without[node.name] = name
+        where = None if operator is None else folder(operator)
+        if isinstance(operator, Unary) and operator.formula is not None:
+            found.functions[node.op_type] = function_of(f"npuforge_{node.op_type}", operator.formula)
+        elif where is not None and (where / operators.PARALLEL).is_file():
+            found.folders[node.op_type] = where
+        else:
+            found.without[node.name] = name
             continue
         if owners.setdefault(node.op_type, name) != name:
             raise UnsupportedError(
                 f"node '{node.name}': {name} and {owners[node.op_type]} would be one plug-in to TensorRT, which finds them by "
                 "type; rename one of them"
             )
-        found[node.op_type] = function_of(f"npuforge_{node.op_type}", operator.formula)
-    return found, without
+    return found
 
 
-def _instead_of_formula(name: str) -> str:
+def _why_none(name: str) -> str:
     """What the operator is, in words of a notice."""
     operator = find_operator(name)
     if operator is None:
         return "is an operator that nobody registered"
-    return "is an NPU-DSL program" if isinstance(operator.program, KernelProgram) else "has no element-wise formula"
+    return (
+        "is an NPU-DSL program"
+        if isinstance(operator.program, KernelProgram)
+        else "has neither an element-wise formula nor a parallel.hpp"
+    )
 
 
 def header(functions: dict[str, Function]) -> str:
@@ -135,39 +157,56 @@ def export(options: Options) -> Export:
     """Writes `model.onnx`, the sources, `build.sh`, `export.json`; compiles the kernels where nvcc is on the path."""
     ctx, made = Context(options), Export()
     model = prepare_model(options.model, options.shapes)
-    functions, made.without_kernel = functions_of(model)
-    made.operators = list(functions)
+    made.lowered = lower(model)
+    found = find_sources(model)
+    made.operators, made.without_kernel = [*found.functions, *found.folders], found.without
     ctx.note(refused_packages())
-    with staging(options.output, sources=options.sources) as folder:
-        (folder / "model.onnx").write_bytes(model.SerializeToString())
-        ctx.note(
-            f"node '{node}' ({name}) {_instead_of_formula(name)}; only operators with an element-wise formula get a plug-in, so none was made"
-            for node, name in made.without_kernel.items()
-        )
-        if functions:
-            for name, text in ((HEADER, header), (KERNELS, kernels), (PLUGINS, plugins)):
-                (folder / name).write_text(text(functions), encoding="utf-8")
-            command = f"{NVCC} -O2 -std=c++17 -shared -Xcompiler -fPIC {KERNELS} {PLUGINS} -lnvinfer -o libnpuforge_plugins.so"
-            (folder / "build.sh").write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
-            made.compiled = compile_kernels(folder)
+    ctx.note(f"node '{node}' ({name}) is written as standard operators" for node, name in made.lowered.items())
+    ctx.note(
+        f"node '{node}' ({name}) {_why_none(name)}, so no plug-in was made" for node, name in found.without.items()
+    )
+    texts: dict[str, str] = {}
+    if found.functions:
+        texts |= {
+            HEADER: header(found.functions),
+            KERNELS: kernels(found.functions),
+            PLUGINS: plugins(found.functions),
+        }
+    if found.folders:
+        texts |= {
+            operators.HEADER: operators.header(found.folders),
+            operators.KERNELS: operators.kernels(found.folders),
+            operators.PLUGINS: operators.plugins(found.folders),
+        }
+    with staging(options.output, sources=options.sources) as place:
+        (place / "model.onnx").write_bytes(model.SerializeToString())
+        for name, text in texts.items():
+            (place / name).write_text(text, encoding="utf-8")
+        if texts:
+            sources = " ".join(name for name in texts if not name.endswith(".h"))
+            command = f"{NVCC} {' '.join(FLAGS)} -shared {sources} -lnvinfer -o libnpuforge_plugins.so"
+            (place / "build.sh").write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+            made.compiled = compile_kernels(place, [name for name in texts if name.endswith(".cu")])
             state = "were compiled" if made.compiled else f"were not compiled: {NVCC} is not on the path"
             ctx.note(
                 [f"the kernels {state}; the plug-in library needs TensorRT's headers and was not built: {command}"]
             )
-        (folder / "export.json").write_text(
-            json.dumps(made.to_json() | {"notices": ctx.notices}, indent=1), encoding="utf-8"
-        )
+        text = json.dumps(made.to_json() | {"notices": ctx.notices}, indent=1)
+        (place / "export.json").write_text(text, encoding="utf-8")
     return made
 
 
-def compile_kernels(folder: Path) -> bool:
-    """`npuforge_kernels.o` by nvcc; False where there is none. NpuforgeError where it refuses the source."""
+def compile_kernels(place: Path, sources: list[str]) -> bool:
+    """An object of each source, by nvcc; False where there is none. NpuforgeError where it refuses one."""
     program = shutil.which(NVCC)
     if program is None:
         return False
-    words = [program, "-O2", "-std=c++17", "-Xcompiler", "-fPIC", "-c", KERNELS, "-o", "npuforge_kernels.o"]
-    done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        last = next((line for line in done.stdout.splitlines() if "error" in line), done.stdout.strip()[-200:])
-        raise NpuforgeError(f"{NVCC} ended with {done.returncode}: {last.strip()}")
+    for source in sources:
+        words = [program, *FLAGS, "-c", source, "-o", f"{Path(source).stem}.o"]
+        done = subprocess.run(
+            words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode:
+            last = next((line for line in done.stdout.splitlines() if "error" in line), done.stdout.strip()[-200:])
+            raise NpuforgeError(f"{NVCC} ended with {done.returncode}: {last.strip()}")
     return True

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.context import Options
-from npuforge.compile.tensorrt import plugin
+from npuforge.compile.tensorrt import operators, plugin
 from npuforge.compile.tensorrt.expression import function_of
 from npuforge.hw_kernels import arch, operator
 from npuforge.hw_kernels.dsl.kernel import kernel, vmuls
@@ -78,10 +78,14 @@ def test_files_without_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     given.notice = notices.append
     made = plugin.export(given)
     files = {p.name for p in (tmp_path / "out").iterdir()}
-    assert files == {"model.onnx", "build.sh", "export.json", plugin.HEADER, plugin.KERNELS, plugin.PLUGINS}
-    assert made.operators == ["CustomGELU", "ClipSigmoid"] and not made.compiled
-    assert made.without_kernel == {"decode": "npuforge::YoloDecode"}
-    assert any("nvcc is not on the path" in n for n in notices) and any("node 'decode'" in n for n in notices)
+    assert files == {
+        *("model.onnx", "build.sh", "export.json", plugin.HEADER, plugin.KERNELS, plugin.PLUGINS),
+        *(operators.HEADER, operators.KERNELS, operators.PLUGINS),
+    }
+    assert made.operators == ["CustomGELU", "ClipSigmoid", "YoloDecode"] and not made.compiled
+    assert made.without_kernel == {}
+    assert any("nvcc is not on the path" in n for n in notices)
+    assert f"{plugin.PLUGINS} {operators.KERNELS}" in (tmp_path / "out" / "build.sh").read_text()
     source = (tmp_path / "out" / plugin.PLUGINS).read_text()
     assert "REGISTER_TENSORRT_PLUGIN(CreatorCustomGELU);" in source and 'name = "ClipSigmoid"' in source
     assert [n.domain for n in onnx.load(tmp_path / "out" / "model.onnx").graph.node] == [
@@ -102,7 +106,7 @@ def test_a_program_of_the_dsl_is_called_one(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(operator.registry(), "npuforge::YoloDecode", Twice())
     plugin.export(given)
     (line,) = (n for n in notices if "'decode'" in n)
-    assert "is an NPU-DSL program; only operators with an element-wise formula get a plug-in" in line
+    assert "is an NPU-DSL program, so no plug-in was made" in line
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the path")
@@ -123,8 +127,25 @@ def test_one_function_for_all_nodes_of_a_type() -> None:
             [],
         )
     )
-    functions, without = plugin.functions_of(model)
-    assert list(functions) == ["Silu"] and not without
+    found = plugin.find_sources(model)
+    assert list(found.functions) == ["Silu"] and not found.folders and not found.without
+
+
+def test_compositions_are_written_as_standard_operators(tmp_path: Path) -> None:
+    given = options(tmp_path)
+    nodes = [
+        helper.make_node("ConvBnLeakyRelu", ["x", *"wbsomv"], ["y"], "block", domain="npuforge"),
+        helper.make_node("LeakyReluMask", ["y"], ["z", "mask"], "mask", domain="npuforge"),
+    ]
+    weights = [numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "w")]
+    weights += [numpy_helper.from_array(np.ones(4, np.float32), n) for n in "bsomv"]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 6, 5]) for n in ("x", "z")]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("npuforge", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), given.model)
+    made = plugin.export(given)
+    assert made.operators == ["LeakyReluMask"] and made.lowered == {"block": "npuforge::ConvBnLeakyRelu"}
+    assert {n.domain for n in onnx.load(given.output / "model.onnx").graph.node} == {"", "npuforge"}
 
 
 def test_a_formula_outside_the_vocabulary() -> None:

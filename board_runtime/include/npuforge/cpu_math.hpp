@@ -10,17 +10,12 @@
 #include <type_traits>
 
 #include "npuforge/cpu.hpp"
+#include "npuforge/parallel.hpp"
 
 namespace npuforge::cpu {
 
 inline float relu(float x) { return x > 0.0f ? x : (x != x ? x : 0.0f); }
 inline float clip(float x, float low, float high) { return x < low ? low : (x > high ? high : x); }
-inline float leaky_relu(float x, float alpha) { return x < 0.0f ? alpha * x : x; }
-inline float sigmoid(float x) {
-    if (x >= 0.0f) return 1.0f / (1.0f + std::exp(-x));
-    const float e = std::exp(x);
-    return e / (1.0f + e);
-}
 inline float hard_sigmoid(float x, float alpha, float beta) { return clip(alpha * x + beta, 0.0f, 1.0f); }
 inline float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 inline float mish(float x) { return x * std::tanh(softplus(x)); }

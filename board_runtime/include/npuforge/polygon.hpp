@@ -1,6 +1,8 @@
 // Points of the plane and the clipping of a convex polygon by one edge (Sutherland and Hodgman), in double.
 #pragma once
 
+#include "npuforge/parallel.hpp"
+
 namespace npuforge {
 
 struct Point {
@@ -8,14 +10,14 @@ struct Point {
 };
 
 /// Twice the signed area of the triangle (o, a, b): positive where b lies left of the line from o to a.
-inline double cross(const Point& o, const Point& a, const Point& b) {
+NPUFORGE_BOTH inline double cross(const Point& o, const Point& a, const Point& b) {
     return (a.x - o.x) * (b.y - o.y) - (a.y - o.y) * (b.x - o.x);
 }
 
 /// Writes to `kept` what of the polygon lies left of the line from `start` to `end`, and returns the number of its
 /// corners: at most one more than before where the polygon is convex; never more than `capacity`, at least 2.
-inline int clip_by_edge(const Point* polygon, int count, const Point& start, const Point& end, Point* kept,
-                        int capacity) {
+NPUFORGE_BOTH inline int clip_by_edge(const Point* polygon, int count, const Point& start, const Point& end,
+                                      Point* kept, int capacity) {
     int number = 0;
     for (int i = 0; i < count && number < capacity - 1; ++i) {
         const Point &p = polygon[i], &q = polygon[(i + 1) % count];

@@ -2,7 +2,6 @@
 // of the other. In double, about the first box's centre; no memory is allocated.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 
 #include "npuforge/polygon.hpp"
@@ -10,7 +9,7 @@
 namespace npuforge {
 
 /// Corners of a box in order around it, relative to (origin_x, origin_y).
-inline void box_corners(const float* box, double origin_x, double origin_y, Point corner[4]) {
+NPUFORGE_BOTH inline void box_corners(const float* box, double origin_x, double origin_y, Point corner[4]) {
     const double cosine = std::cos(static_cast<double>(box[4])), sine = std::sin(static_cast<double>(box[4]));
     const double half_w = std::fabs(static_cast<double>(box[2])) / 2,
                  half_h = std::fabs(static_cast<double>(box[3])) / 2;
@@ -22,7 +21,7 @@ inline void box_corners(const float* box, double origin_x, double origin_y, Poin
 
 /// Intersection over union; 0 where either box has no area. Clipping a quadrilateral by four lines leaves at most 8
 /// corners.
-inline double rotated_overlap(const float* a, const float* b) {
+NPUFORGE_BOTH inline double rotated_overlap(const float* a, const float* b) {
     const double area_a = std::fabs(static_cast<double>(a[2]) * a[3]),
                  area_b = std::fabs(static_cast<double>(b[2]) * b[3]);
     if (!(area_a > 0.0 && area_b > 0.0)) return 0.0;
@@ -36,13 +35,14 @@ inline double rotated_overlap(const float* a, const float* b) {
     int count = 4;
     for (int e = 0; e < 4 && count > 0; ++e) {
         count = clip_by_edge(polygon, count, window[e], window[(e + 1) % 4], clipped, 16);
-        std::copy_n(clipped, count, polygon);
+        for (int i = 0; i < count; ++i) polygon[i] = clipped[i];
     }
     double twice = 0.0;
     for (int i = 1; i + 1 < count; ++i)
         twice += (polygon[i].x - polygon[0].x) * (polygon[i + 1].y - polygon[0].y) -
                  (polygon[i + 1].x - polygon[0].x) * (polygon[i].y - polygon[0].y);
-    const double common = std::min({std::max(0.0, 0.5 * twice), area_a, area_b});
+    const double smaller = area_b < area_a ? area_b : area_a, clipped_area = 0.0 < 0.5 * twice ? 0.5 * twice : 0.0;
+    const double common = smaller < clipped_area ? smaller : clipped_area;
     return common / (area_a + area_b - common);
 }
 

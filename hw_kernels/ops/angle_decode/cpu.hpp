@@ -1,6 +1,7 @@
 // AngleDecode on the CPU partition: atan2(s, c)/2 in [-pi/2, pi/2) of the halves along one axis.
 #pragma once
 
+#include "hw_kernels/ops/angle_decode/parallel.hpp"
 #include "npuforge/cpu.hpp"
 #include "npuforge/cpu_math.hpp"
 
@@ -19,17 +20,10 @@ inline void register_angle_decode(Registry& registry) {
             args.out().shape.dim[axis] /= 2;
         };
         kernel.run = [=](const Args& args) {
-            constexpr float kQuarter = 1.57079632679489662f;
             const Shape& s = args.out().shape;
             const int axis = normal_axis(node, attribute, s.rank);
-            const std::int64_t outer = s.count(0, axis), block = s.count(axis, s.rank);
-            const float* x = args.in(0).as<float>();
-            float* y = args.out().as<float>();
-            for (std::int64_t o = 0; o < outer; ++o, x += 2 * block, y += block)
-                for (std::int64_t i = 0; i < block; ++i) {
-                    const float angle = 0.5f * std::atan2(x[i], x[block + i]);
-                    y[i] = angle >= kQuarter ? -kQuarter : angle;
-                }
+            parallel::OnHost{}(s.count(), parallel::AngleDecodeBody{args.in(0).as<float>(), args.out().as<float>(),
+                                                                    s.count(axis, s.rank)});
         };
         return kernel;
     });

@@ -1,6 +1,7 @@
 // AngleEncode on the CPU partition: (sin 2a, cos 2a) along one axis.
 #pragma once
 
+#include "hw_kernels/ops/angle_encode/parallel.hpp"
 #include "npuforge/cpu.hpp"
 #include "npuforge/cpu_math.hpp"
 
@@ -19,14 +20,8 @@ inline void register_angle_encode(Registry& registry) {
         kernel.run = [=](const Args& args) {
             const Shape& s = args.in(0).shape;
             const int axis = normal_axis(node, attribute, s.rank);
-            const std::int64_t outer = s.count(0, axis), block = s.count(axis, s.rank);
-            const float* x = args.in(0).as<float>();
-            float* y = args.out().as<float>();
-            for (std::int64_t o = 0; o < outer; ++o, x += block, y += 2 * block)
-                for (std::int64_t i = 0; i < block; ++i) {
-                    y[i] = std::sin(2.0f * x[i]);
-                    y[block + i] = std::cos(2.0f * x[i]);
-                }
+            parallel::OnHost{}(s.count(), parallel::AngleEncodeBody{args.in(0).as<float>(), args.out().as<float>(),
+                                                                    s.count(axis, s.rank)});
         };
         return kernel;
     });

@@ -1,6 +1,7 @@
 // LeakyReluMask on the CPU partition: LeakyReLU, and 1 where the input is positive as second output.
 #pragma once
 
+#include "hw_kernels/ops/leaky_relu_mask/parallel.hpp"
 #include "npuforge/cpu.hpp"
 #include "npuforge/cpu_math.hpp"
 
@@ -20,11 +21,7 @@ inline void register_leaky_relu_mask(Registry& registry) {
         kernel.run = [=](const Args& args) {
             const float* x = args.in(0).as<float>();
             float *y = args.out(0).as<float>(), *mask = args.output_count > 1 ? args.out(1).as<float>() : nullptr;
-            const std::int64_t count = args.in(0).shape.count();
-            for (std::int64_t i = 0; i < count; ++i) {
-                y[i] = leaky_relu(x[i], alpha);
-                if (mask) mask[i] = x[i] > 0.0f ? 1.0f : 0.0f;
-            }
+            parallel::OnHost{}(args.in(0).shape.count(), parallel::LeakyReluMaskBody{x, y, mask, alpha});
         };
         return kernel;
     });

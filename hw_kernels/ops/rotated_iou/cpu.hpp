@@ -1,6 +1,7 @@
 // RotatedIou on the CPU partition: intersection over union of every pair of rotated boxes.
 #pragma once
 
+#include "hw_kernels/ops/rotated_iou/parallel.hpp"
 #include "npuforge/cpu.hpp"
 #include "npuforge/cpu_math.hpp"
 #include "npuforge/rotated.hpp"
@@ -20,11 +21,8 @@ inline void register_rotated_iou(Registry& registry) {
         };
         kernel.run = [](const Args& args) {
             const float *a = args.in(0).as<float>(), *b = args.in(1).as<float>();
-            const std::int64_t rows = args.out().shape.dim[0], columns = args.out().shape.dim[1];
-            float* y = args.out().as<float>();
-            for (std::int64_t i = 0; i < rows; ++i)
-                for (std::int64_t j = 0; j < columns; ++j)
-                    *y++ = static_cast<float>(rotated_overlap(a + 5 * i, b + 5 * j));
+            const Shape& s = args.out().shape;
+            parallel::OnHost{}(s.count(), parallel::RotatedIouBody{a, b, args.out().as<float>(), s.dim[1]});
         };
         return kernel;
     });

@@ -2,6 +2,7 @@
 // formulas).
 #pragma once
 
+#include "hw_kernels/ops/yolo_decode/parallel.hpp"
 #include "npuforge/cpu.hpp"
 #include "npuforge/cpu_math.hpp"
 
@@ -17,6 +18,7 @@ inline void register_yolo_decode(Registry& registry) {
                    "anchors must be width, height pairs, the same number for each stride");
         node.check(classes >= 1 && classes < (1 << 20), "num_classes must be between 1 and 2^20");
         const auto per_scale = static_cast<std::int64_t>(anchors.size() / (2 * scales));
+        node.check(per_scale <= static_cast<std::int64_t>(parallel::kMostAnchors), "at most 64 anchors of a scale");
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
             node.check(args.input_count == scales && args.output_count == 3,
@@ -36,30 +38,23 @@ inline void register_yolo_decode(Registry& registry) {
             args.out(2).shape = Shape{1, count};
         };
         kernel.run = [=](const Args& args) {
-            float *boxes = args.out(0).as<float>(), *scores = args.out(1).as<float>(),
-                  *labels = args.out(2).as<float>();
+            std::int64_t offset = 0;
             for (std::size_t i = 0; i < scales; ++i) {
                 const Shape& x = args.in(i).shape;
-                const std::int64_t map = x.dim[2] * x.dim[3];
-                const auto stride = static_cast<float>(strides[i]);
-                for (std::int64_t cell = 0; cell < map; ++cell)
-                    for (std::int64_t a = 0; a < per_scale; ++a) {
-                        const float* t = args.in(i).as<float>() + a * (5 + classes) * map + cell;
-                        const float* anchor = anchors.data() + 2 * (static_cast<std::int64_t>(i) * per_scale + a);
-                        const float cx = (sigmoid(t[0]) + static_cast<float>(cell % x.dim[3])) * stride;
-                        const float cy = (sigmoid(t[map]) + static_cast<float>(cell / x.dim[3])) * stride;
-                        const float half_w = std::exp(t[2 * map]) * anchor[0] / 2.0f,
-                                    half_h = std::exp(t[3 * map]) * anchor[1] / 2.0f;
-                        std::int64_t best = 0;
-                        for (std::int64_t c = 1; c < classes; ++c)
-                            if (t[(5 + c) * map] > t[(5 + best) * map]) best = c;
-                        *boxes++ = cx - half_w;
-                        *boxes++ = cy - half_h;
-                        *boxes++ = cx + half_w;
-                        *boxes++ = cy + half_h;
-                        *scores++ = sigmoid(t[4 * map]) * sigmoid(t[(5 + best) * map]);
-                        *labels++ = static_cast<float>(best);
-                    }
+                parallel::YoloDecodeBody body{args.in(i).as<float>(),
+                                              args.out(0).as<float>(),
+                                              args.out(1).as<float>(),
+                                              args.out(2).as<float>(),
+                                              offset,
+                                              x.dim[2] * x.dim[3],
+                                              x.dim[3],
+                                              per_scale,
+                                              classes,
+                                              static_cast<float>(strides[i]),
+                                              {}};
+                std::copy_n(anchors.data() + 2 * static_cast<std::int64_t>(i) * per_scale, 2 * per_scale, body.anchors);
+                parallel::OnHost{}(body.map * per_scale, body);
+                offset += body.map * per_scale;
             }
         };
         return kernel;
