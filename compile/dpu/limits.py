@@ -1,6 +1,7 @@
 """What a DPU target takes: `targets/<family>.json` (numbers with their sources) and the reason where a node exceeds it.
 
-The vendor's compiler has the last word. Counts of channels are multiples of the target's `channel_parallel`; a weight memory is [banks, width, depth].
+The vendor's compiler has the last word. Counts of channels are multiples of the target's `channel_parallel`; a weight memory is [banks, width, depth]. A
+target lacks its family's operators in `without`, and has the limits in `instead` in place of its family's.
 """
 
 from __future__ import annotations
@@ -130,7 +131,12 @@ def _target(name: str, family: dict[str, Any]) -> DpuTarget:
     weights = {
         engine: tuple(own[f"{engine}_weights"]) for engine in ("conv", "depthwise") if f"{engine}_weights" in own
     }
-    operators = {op: limits for op, limits in family["operators"].items() if op not in own.get("without", [])}
+    instead = own.get("instead", {})
+    operators = {
+        op: limits | instead.get(op, {})
+        for op, limits in family["operators"].items()
+        if op not in own.get("without", [])
+    }
     parallel = own["channel_parallel"], own["output_channel_parallel"]
     return DpuTarget(name, int(own["fingerprint"], 16), *parallel, weights, operators, {"target": name})
 
@@ -199,7 +205,17 @@ def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
     if operator == MOVES:
         block = [int(node.attrs.get("blocksize", 1))] * 2
         problem = _outside("kernel", block, limits["kernel"]) or _outside("stride", block, limits["stride"])
+    if operator == "resize" and node.attrs.get("mode", "nearest") == "linear":
+        problem = problem or _linear_resize_problem(target)
     return problem or _meaning_problem(operator, node, graph)
+
+
+def _linear_resize_problem(target: DpuTarget) -> str:
+    """The vendor's compiler makes it a transposed depthwise convolution with a kernel of twice the stride (the inspector's `filter_upsample`)."""
+    engine = target.operators.get("depthwise-conv2d")
+    if engine is not None and 2 in numbers(engine["kernel"]):
+        return ""
+    return "a linear resize, which needs depthwise convolutions with a kernel of 2 per stride; allowed nearest"
 
 
 def _window_problem(target: DpuTarget, limits: dict[str, Any], node: Node, channels: int) -> str:
