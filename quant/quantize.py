@@ -39,7 +39,7 @@ def tensor_statistics(statistics: Statistics, tensor: str, node: str) -> TensorS
 
 def image_tensors(region: Region, preprocess: Preprocess | None) -> set[str]:
     """Tensors that can hold raw pixels: an image input that reaches only convolutions, directly or through pure moves of pixels."""
-    if preprocess is None:
+    if preprocess is None or not preprocess.takes_image:
         return set()
     outside = region.read_outside()
     found: set[str] = set()

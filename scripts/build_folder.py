@@ -133,7 +133,8 @@ def _open(folder: Path) -> Build:
         if missing:
             raise ValueError(f"it does not list {missing[0]}")
         preprocess = parse_preprocess(manifest["preprocess"], str(path))
-        preprocess.input = preprocess.input or next(iter(manifest["inputs"]))
+        if preprocess.takes_image:
+            preprocess.input = preprocess.input or next(iter(manifest["inputs"]))
     except OSError as error:
         raise FormatError(
             f"{path}: cannot be read ({error.strerror}); expected a folder that `npuforge compile` wrote"

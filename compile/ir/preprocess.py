@@ -24,7 +24,8 @@ class HeadSpec:
 class Preprocess:
     """How an image file becomes the network's input.
 
-    color: `RGB` or `BGR` (the model's channel order), or `GRAY` (one channel, of which mean and std then have one value). resize: `stretch`, `letterbox_topleft`, `letterbox_center`. real = (pixel - mean)/std per
+    color: `RGB` or `BGR` (the model's channel order), `GRAY` (one channel, of which mean and std then have one value), or `NONE` (no input takes an image: all are given as
+    arrays, and nothing else of the record is used). resize: `stretch`, `letterbox_topleft`, `letterbox_center`. real = (pixel - mean)/std per
     channel in the model's channel order. layout: of the ONNX input, `NCHW` or `NHWC`. pad_value: a pixel value. input: the network input that takes the image; empty: the only one that can.
     """
 
@@ -44,7 +45,12 @@ class Preprocess:
     @property
     def channels(self) -> int:
         """Of the network's input."""
-        return 1 if self.color == "GRAY" else 3
+        return {"GRAY": 1, "NONE": 0}.get(self.color, 3)
+
+    @property
+    def takes_image(self) -> bool:
+        """Whether an input of the network takes an image."""
+        return self.color != "NONE"
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary for JSON and YAML."""

@@ -19,7 +19,7 @@ from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
 
 PRESETS = Path(__file__).parent.parent / "presets"
 CHOICES = {
-    "color": ("RGB", "BGR", "GRAY"),
+    "color": ("RGB", "BGR", "GRAY", "NONE"),
     "resize": ("stretch", "letterbox_topleft", "letterbox_center"),
     "interpolation": ("linear", "nearest", "area", "cubic"),
     "layout": ("NCHW", "NHWC"),

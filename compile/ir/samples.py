@@ -1,4 +1,5 @@
-"""One sample of a network's inputs: an image file, with a `.npz` of the same name beside it for further inputs; or a `.npz` with every input by name.
+"""One sample of a network's inputs: an image file, with a `.npz` of the same name beside it for further inputs; or a `.npz` with every input by name, or a
+`.npy` of the only input that has no other value.
 
 Inputs that are the same for all samples are given once (`--input NAME=FILE.npy`). A value of the sample goes before one that was given once. Arrays are in the
 ONNX file's own layout and preprocessed, as ONNX Runtime takes them.
@@ -19,7 +20,7 @@ from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import IMAGE_SUFFIXES, Geometry, fit, load_image, to_float
 from npuforge.compile.ir.preprocess import Preprocess
 
-SUFFIX = ".npz"
+SUFFIX, SINGLE = ".npz", ".npy"
 Inputs = Mapping[str, np.ndarray]
 
 
@@ -62,7 +63,10 @@ def in_graph_layout(graph: Graph, inputs: Inputs) -> dict[str, np.ndarray]:
 
 
 def list_samples(folder: str | Path) -> list[Path]:
-    """The images of a folder and the `.npz` files that belong to none of them (or the one file given), by name. CalibrationError where there is none."""
+    """The images of a folder and the `.npz` files that belong to none of them (or the one file given), by name. CalibrationError where there is none.
+
+    `.npy` files are samples where there is no image: beside images they are values that `--input` names.
+    """
     path = Path(folder)
     if path.is_file():
         return [path]
@@ -71,9 +75,10 @@ def list_samples(folder: str | Path) -> list[Path]:
     files = [p for p in path.iterdir() if p.is_file()]
     images = [p for p in files if p.suffix.lower() in IMAGE_SUFFIXES]
     stems = {p.stem for p in images}
-    alone = [p for p in files if p.suffix.lower() == SUFFIX and p.stem not in stems]
+    arrays = (SUFFIX,) if images else (SUFFIX, SINGLE)
+    alone = [p for p in files if p.suffix.lower() in arrays and p.stem not in stems]
     if not images and not alone:
-        expected = ", ".join("*" + s for s in (*IMAGE_SUFFIXES, SUFFIX))
+        expected = ", ".join("*" + s for s in (*IMAGE_SUFFIXES, SUFFIX, SINGLE))
         raise CalibrationError(f"{path}: holds no image, expected files named {expected}")
     return sorted(images + alone, key=lambda p: p.name)
 
@@ -98,11 +103,31 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
+def read_array(path: Path) -> np.ndarray:
+    """The array of a `.npy`. CalibrationError where it is none."""
+    try:
+        value = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        text = "no .npy file" if "pickle" in str(error) else str(error)
+        raise CalibrationError(f"{path}: cannot be read as a sample ({text}); write it with numpy.save") from error
+    if not isinstance(value, np.ndarray):
+        raise CalibrationError(f"{path}: holds several arrays; name the file .npz")
+    return value
+
+
 def load_sample(path: Path, record: Preprocess, specs: Mapping[str, InputSpec], fixed: Inputs | None = None) -> Sample:
     """Reads and prepares one sample. InputError where an input lacks or does not fit `specs`, CalibrationError where a file cannot be read."""
-    tensors = path.suffix.lower() == SUFFIX
-    beside = path if tensors else companion(path)
+    suffix = path.suffix.lower()
+    tensors = suffix in (SUFFIX, SINGLE)
+    if not tensors and not record.takes_image:
+        raise InputError(
+            f"{path}: no input of the network takes an image; give samples as .npz files with {', '.join(specs)} by name"
+            + (f", or as .npy files of {next(iter(specs))}" if len(specs) == 1 else "")
+        )
+    beside = path if suffix == SUFFIX else None if tensors else companion(path)
     given = {**(fixed or {}), **({} if beside is None else read_arrays(beside))}
+    if suffix == SINGLE:
+        given |= {_only_open(path, specs, given): read_array(path)}
     if not tensors:
         if record.input in given:
             raise InputError(
@@ -112,11 +137,25 @@ def load_sample(path: Path, record: Preprocess, specs: Mapping[str, InputSpec], 
         pixels, geometry = fit(picture, record)
         given[record.input] = to_float(pixels, record)
     inputs = fitting(given, specs, str(path))
+    if not record.takes_image:
+        nothing = np.zeros((0, 0, 3), np.uint8)
+        return Sample(path, nothing, inputs, Geometry(1.0, 1.0, 0.0, 0.0, 0, 0), nothing)
     if tensors:
         pixels = nearest_pixels(inputs[record.input], record)
         picture = bgr_picture(pixels, record)
         geometry = Geometry(1.0, 1.0, 0.0, 0.0, record.width, record.height)
     return Sample(path, pixels, inputs, geometry, np.ascontiguousarray(picture))
+
+
+def _only_open(path: Path, specs: Mapping[str, InputSpec], given: Inputs) -> str:
+    """The input that a `.npy` is for. InputError where it could be several."""
+    lacking = [name for name in specs if name not in given]
+    if len(lacking) != 1:
+        raise InputError(
+            f"{path}: a .npy is one array, the inputs {', '.join(lacking) or 'all have a value, nothing'} would take it; "
+            "give a .npz with every input by name, or all inputs but one with --input"
+        )
+    return lacking[0]
 
 
 def nearest_pixels(tensor: np.ndarray, record: Preprocess) -> np.ndarray:

@@ -19,13 +19,17 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
     `shaped`: the network's size is one that the user typed (--shape); sizes that do not do are then a UsageError.
     """
     wrong = UsageError if shaped else InputError
+    if record is None and not able_inputs(graph):
+        record = Preprocess(color="NONE", mean=[], std=[])
+    if record is not None and not record.takes_image:
+        return _without_image(graph, record)
     name = image_input(graph, record.input if record is not None else "")
     shape = graph.tensors[name].shape
     layout = graph.input_layout.get(name, "NCHW")
     if len(shape) != 4 or graph.tensors[name].dtype != "float32":
         raise UnsupportedError(
             f"input {name} takes {graph.tensors[name].dtype} {list(shape)}, expected real numbers of an image, "
-            "[1, channels, height, width] or [1, height, width, channels]; export the network with such an input"
+            "[1, channels, height, width] or [1, height, width, channels]; export the network with such an input, or give color: NONE in --preprocess and samples as .npz"
         )
     height, width = shape[2:]
     if shape[0] != 1:
@@ -61,12 +65,41 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         remedy = {1: "give color: GRAY in --preprocess", 3: "give color: RGB or BGR in --preprocess"}
         raise InputError(
             f"input {name} has {shape[1]} channel{'' if shape[1] == 1 else 's'}, preprocessing (color {record.color}) gives {record.channels}; "
-            + remedy.get(shape[1], "export the network with 3, or with 1 for grey images")
+            + remedy.get(
+                shape[1],
+                "export the network with 3, or with 1 for grey images, or give color: NONE in --preprocess and samples as .npz",
+            )
         )
     if record.head.kind == "auto":
         record, notice = _with_head(graph, record)
         notices.append(notice)
     return record, notices
+
+
+def _without_image(graph: Graph, record: Preprocess) -> tuple[Preprocess, list[str]]:
+    """The record of a network all of whose inputs are given as arrays."""
+    if record.input:
+        raise InputError(
+            f"preprocessing: color NONE says that no input takes an image, input says that {record.input} does; leave out one of them"
+        )
+    if record.head.kind not in ("none", "auto"):
+        raise InputError(
+            f"preprocessing: a {record.head.kind} head needs an image, color NONE says that there is none; leave out one of them"
+        )
+    given = _described(graph)
+    return replace(record, head=HeadSpec()), [
+        f"no input takes an image ({given}): samples are .npz files with every input by name, or .npy files of a single one (docs/heads.md)"
+    ]
+
+
+def able_inputs(graph: Graph) -> list[str]:
+    """Inputs that could take an image: real numbers of four axes with three channels, or else with one."""
+    maps = [t for t in graph.inputs if graph.tensors[t].dtype == "float32" and len(graph.tensors[t].shape) == 4]
+    return [t for t in maps if graph.tensors[t].shape[1] == 3] or [t for t in maps if graph.tensors[t].shape[1] == 1]
+
+
+def _described(graph: Graph) -> str:
+    return ", ".join(f"{t} {graph.tensors[t].dtype} {list(graph.tensors[t].shape)}" for t in graph.inputs)
 
 
 def image_input(graph: Graph, wanted: str) -> str:
@@ -79,14 +112,14 @@ def image_input(graph: Graph, wanted: str) -> str:
         return wanted
     if len(graph.inputs) == 1:
         return graph.inputs[0]
-    maps = [t for t in graph.inputs if graph.tensors[t].dtype == "float32" and len(graph.tensors[t].shape) == 4]
-    able = [t for t in maps if graph.tensors[t].shape[1] == 3] or [t for t in maps if graph.tensors[t].shape[1] == 1]
+    able = able_inputs(graph)
     if len(able) == 1:
         return able[0]
-    described = ", ".join(f"{t} {graph.tensors[t].dtype} {list(graph.tensors[t].shape)}" for t in graph.inputs)
+    described = _described(graph)
     if not able:
         raise UnsupportedError(
-            f"the network has the inputs {described}, expected one that takes an image, real numbers [1, 3 or 1, height, width]; export it with such an input"
+            f"the network has the inputs {described}, expected one that takes an image, real numbers [1, 3 or 1, height, width]; "
+            "export it with such an input, or give color: NONE in --preprocess and samples as .npz"
         )
     raise InputError(
         f"the network has the inputs {described}; say with `input: NAME` in --preprocess which of {', '.join(able)} takes the image"

@@ -212,11 +212,11 @@ CONV1 = node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
     [
         (
             make_model([CONV1], {"w": full((4, 2, 1, 1), 1)}, (1, 2, 8, 8)),
-            ("input x has 2 channels", "gives 3", "export the network with 3, or with 1"),
+            ("no input of the network takes an image", ".npz", "x"),
         ),
         (
             make_model([node("MatMul", ["x", "w"], ["y"])], {"w": full((3, 4), 1)}, (1, 3)),
-            ("input x takes float32 [1, 3]", "expected real numbers of an image"),
+            ("no input of the network takes an image", ".npz", "x"),
         ),
         (
             make_model(
@@ -225,7 +225,7 @@ CONV1 = node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
                 (1, 3, 8, 8),
                 dtype=TensorProto.UINT8,
             ),
-            ("input x takes uint8", "expected real numbers"),
+            ("no input of the network takes an image", ".npz", "x"),
         ),
         (
             make_model([node("Conv", ["x", "w"], ["y"])], {"w": full((4, 5, 1, 1), 1)}),
@@ -237,7 +237,7 @@ CONV1 = node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
         ),
         (make_model([CONV1], {"w": full((4, 3, 1, 1), 1)}, output="q"), ("is not a valid ONNX model",)),
     ],
-    ids=["one channel", "no image", "uint8", "channels do not fit", "cycle", "output from nowhere"],
+    ids=["two channels", "no image", "uint8", "channels do not fit", "cycle", "output from nowhere"],
 )
 def test_network_that_does_not_fit(command: CommandLine, model: onnx.ModelProto, words: tuple[str, ...]) -> None:
     save_model(model, Path("n.onnx"))

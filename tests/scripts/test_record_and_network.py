@@ -73,8 +73,8 @@ def plain(shape: tuple[int, ...]) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(
     "model",
-    [plain((4, 3, 16, 16)), plain((1, 2, 16, 16)), plain((1, 3, 16)), plain((1, 3, 1, 20000))],
-    ids=["batch", "channels", "rank", "size"],
+    [plain((4, 3, 16, 16)), plain((1, 3, 1, 20000))],
+    ids=["batch", "size"],
 )
 def test_inspect_says_what_compile_refuses(command: CommandLine, model: onnx.ModelProto) -> None:
     save_model(model, Path("bad.onnx"))

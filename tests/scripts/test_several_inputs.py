@@ -191,7 +191,9 @@ def test_which_input_takes_the_image() -> None:
     with pytest.raises(
         UnsupportedError, match=r"a float32 \[1, 4\], b int64 \[1, 3, 8, 8\], expected one that takes an image"
     ):
-        complete(none, None)
+        complete(none, Preprocess())
+    record, notices = complete(none, None)
+    assert not record.takes_image and "a float32 [1, 4], b int64 [1, 3, 8, 8]" in notices[0]
 
 
 def test_a_sample_without_an_image_is_drawn(command: CommandLine) -> None:
