@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from npuforge.compile.ir.errors import NpuforgeError
 
 ROOT = Path(__file__).resolve().parents[1]  # holds hw_kernels and board_runtime, in a checkout and in a wheel
 _INCLUDE = re.compile(r'#include "([^"]+)"')
+_RUNTIME = ("cpu_operators", "json", "json_value")  # of board_runtime/src: what every CPU kernel stands on
+_BY_HEADER = {"npuforge/cpu_gemm.hpp": "cpu_gemm"}  # and what some do
 
 
 class Joined:
@@ -28,6 +31,18 @@ class Joined:
             elif found[1] not in self.seen:
                 self.seen.add(found[1])
                 self.add(_header(found[1], path))
+
+    def add_cpu_operators(self, folders: Iterable[Path]) -> str:
+        """The kernels of the CPU partition (`cpu.hpp`) of operator folders and all they stand on; returns `register_all`, which goes behind them."""
+        ordered = sorted(folders)
+        for folder in ordered:
+            self.add(folder / "cpu.hpp")
+        more = [name for header, name in _BY_HEADER.items() if header in self.seen]
+        for name in (*_RUNTIME, *more):
+            self.add(ROOT / "board_runtime" / "src" / f"{name}.cpp")
+        calls = "".join(f"    register_{folder.name}(registry);\n" for folder in ordered)
+        body = f"void register_all(Registry& registry) {{\n{calls}}}\n"
+        return f"namespace npuforge::cpu {{\n{body}}}  // namespace npuforge::cpu\n"
 
 
 def _header(name: str, includer: Path) -> Path:

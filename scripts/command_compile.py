@@ -55,7 +55,8 @@ def _for_ascend(choices: m.Choices, output: Path, target: str, json: bool) -> No
         print_json(build.to_json())
         return
     print(
-        f"{build.soc}: {counted(len(build.operators), 'custom operator')} with TBE source, {counted(len(build.without_program), 'node')} without"
+        f"{build.soc}: {counted(len(build.operators) - len(build.on_ai_cpu), 'custom operator')} with TBE source, "
+        f"{len(build.on_ai_cpu)} for the AI CPU, {counted(len(build.without_source), 'node')} without"
     )
     print(f"written: {output}/")
 

@@ -1,6 +1,7 @@
 """`--target ascend:SOC`: the network as ONNX with its custom domain, CANN's files for each custom operator, the `atc` command line.
 
-Files: `model.onnx`; per operator `<name>.py`, `<name>.ini`, `<name>_plugin.cc`; `atc.sh`; `ascend.json`; `atc.log` and `model.om` only where `atc` is.
+Files: `model.onnx`; per operator with an NPU-DSL program `<name>.py`, `<name>.ini`, `<name>_plugin.cc`; the others' for the AI CPU (aicpu.py); `atc.sh`;
+`ascend.json`; `atc.log` and `model.om` only where `atc` is. Compositions of standard operators without a program are written as those.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from typing import Any
 
 import onnx
 
-from npuforge.compile.ascend import tbe
+from npuforge.compile.ascend import aicpu, tbe
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
+from npuforge.compile.onnxruntime.export import lower, signatures_of
 from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.infer import find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.compile.steps.write_files import staging
+from npuforge.hw_kernels.dsl.kernel import Kernel
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
+from npuforge.hw_kernels.operator import Op
 
 PREFIX, DEFAULT_SOC = "ascend", "Ascend310"
 PROGRAM = "atc"
@@ -31,12 +35,15 @@ PROGRAM = "atc"
 
 @dataclass
 class AscendBuild:
-    """What was made. `operators`: custom operator -> its files. `without_program`: node -> custom operator that has no NPU-DSL program."""
+    """What was made. `operators`: custom operator -> its files. `on_ai_cpu`: those of them that the AI CPU computes. `lowered`: node -> operator written
+    as standard ones. `without_source`: node -> custom operator that has neither an NPU-DSL program nor a C++ kernel."""
 
     soc: str
     command: list[str] = field(default_factory=list)
     operators: dict[str, list[str]] = field(default_factory=dict)
-    without_program: dict[str, str] = field(default_factory=dict)
+    on_ai_cpu: list[str] = field(default_factory=list)
+    lowered: dict[str, str] = field(default_factory=dict)
+    without_source: dict[str, str] = field(default_factory=dict)
     ran: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -52,6 +59,11 @@ def soc_of(target: str) -> str:
     return soc or DEFAULT_SOC
 
 
+def program_of(operator: Op) -> Kernel | None:
+    """The operator's NPU-DSL program."""
+    return operator.program.kernel if isinstance(operator.program, KernelProgram) else operator.dsl
+
+
 def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], dict[str, str]]:
     """The model's custom operators that have an NPU-DSL program, and the nodes of those that have none."""
     found: dict[str, tbe.CustomOperator] = {}
@@ -61,17 +73,10 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
             continue
         name = operator_name(node.domain, node.op_type)
         operator = find_operator(name)
-        program = getattr(operator, "program", None)
-        kernel = program.kernel if isinstance(program, KernelProgram) else getattr(operator, "dsl", None)
+        kernel = None if operator is None else program_of(operator)
         if kernel is None:
             without[node.name] = name
             continue
-        same = next((o for o in found.values() if o.type == node.op_type and o.domain != node.domain), None)
-        if same is not None:
-            raise UnsupportedError(
-                f"node '{node.name}': {name} and {same.domain}::{same.type} would be one operator to CANN, which knows no "
-                "domains; rename one of them"
-            )
         entry = found.setdefault(name, tbe.CustomOperator(node.domain, node.op_type, kernel))
         entry.add(node.name, attributes(node))
     return list(found.values()), without
@@ -93,29 +98,60 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
     """Writes everything; runs `atc` where it is on the path."""
     ctx, build = Context(options), AscendBuild(soc)
     model = prepare_model(options.model, options.shapes)
-    operators, build.without_program = custom_operators(model)
+    build.lowered = lower(model, kept_as_is=lambda op: program_of(op) is not None)
+    operators, others = custom_operators(model)
+    signatures, _ = signatures_of(model)
+    on_ai_cpu = aicpu.operators_of(model, [s for s in signatures if f"{s.domain}::{s.type}" in others.values()])
+    _refuse_same_type([(o.domain, o.type) for o in operators] + [(o.signature.domain, o.type) for o in on_ai_cpu])
+    build.on_ai_cpu = [f"{o.signature.domain}::{o.type}" for o in on_ai_cpu]
+    build.without_source = {node: name for node, name in others.items() if name not in build.on_ai_cpu}
     build.command = command_line(model, soc)
     versions = {o.domain: o.version for o in model.opset_import}
     with staging(options.output, sources=options.sources) as folder:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
+        texts: dict[str, str] = {}
         for operator in operators:
-            texts = {
+            own = {
                 f"{operator.file}.py": tbe.source(operator),
                 f"{operator.file}.ini": tbe.information(operator),
                 f"{operator.file}_plugin.cc": tbe.plugin(operator, versions[operator.domain]),
             }
-            for name, text in texts.items():
-                (folder / name).write_text(text, encoding="utf-8")
-            build.operators[f"{operator.domain}::{operator.type}"] = list(texts)
+            texts |= own
+            build.operators[f"{operator.domain}::{operator.type}"] = list(own)
+        if on_ai_cpu:
+            texts |= aicpu.files(on_ai_cpu, versions)
+        for name, entry in zip(build.on_ai_cpu, on_ai_cpu, strict=True):
+            common = [aicpu.HEADER, aicpu.KERNELS, aicpu.PROTO]
+            build.operators[name] = [*common, f"{entry.file}.ini", f"{entry.file}_plugin.cc"]
+        for file, text in texts.items():
+            (folder / file).write_text(text, encoding="utf-8")
         line = shlex.join(build.command)
         (folder / "atc.sh").write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
-        for node, name in build.without_program.items():
-            ctx.note([f"node '{node}' ({name}) has no NPU-DSL program, so no TBE source was made (docs/npu-dsl.md)"])
+        ctx.note(f"node '{node}' ({name}) is written as standard operators" for node, name in build.lowered.items())
+        ctx.note(
+            f"{name} has no NPU-DSL program: the AI CPU computes it, with {aicpu.KERNELS}" for name in build.on_ai_cpu
+        )
+        for node, name in build.without_source.items():
+            ctx.note(
+                [
+                    f"node '{node}' ({name}) has neither an NPU-DSL program nor a C++ kernel, so no source was made (docs/npu-dsl.md)"
+                ]
+            )
         _run(build, folder)
         if not build.ran:
             ctx.note([f"{PROGRAM} is not on the path and was not run; where CANN is installed, in this folder: {line}"])
         (folder / "ascend.json").write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1))
     return build
+
+
+def _refuse_same_type(operators: list[tuple[str, str]]) -> None:
+    """UnsupportedError where two domains have an operator of one type."""
+    owners: dict[str, str] = {}
+    for domain, kind in operators:
+        if owners.setdefault(kind, domain) != domain:
+            raise UnsupportedError(
+                f"{domain}::{kind} and {owners[kind]}::{kind} would be one operator to CANN, which knows no domains; rename one of them"
+            )
 
 
 def _run(build: AscendBuild, folder: Path) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,15 +80,15 @@ def export(options: Options, headers: Path | None = None) -> Export:
     return made
 
 
-def lower(model: onnx.ModelProto) -> dict[str, str]:
-    """Replaces, in `model`, each custom node whose operator has no kernel but lowers to standard operators; node -> operator."""
+def lower(model: onnx.ModelProto, kept_as_is: Callable[[Op], bool] = lambda op: False) -> dict[str, str]:
+    """Replaces, in `model`, each custom node whose operator has no kernel but lowers to standard operators, and is not `kept_as_is`; node -> operator."""
     constants = {i.name: i for i in model.graph.initializer}
     constants |= {n.output[0]: n.attribute[0].t for n in model.graph.node if n.op_type == "Constant" and n.attribute}
     lowered: dict[str, str] = {}
     kept: list[onnx.NodeProto] = []
     for node in model.graph.node:
         own = None if node.domain in STANDARD else find(node)
-        if own is None or declared(own, "CPU") or not own.lowers_to:
+        if own is None or declared(own, "CPU") or not own.lowers_to or kept_as_is(own):
             kept.append(node)
             continue
         known = {t: numpy_helper.to_array(constants[t]) for t in node.input if t in constants}

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from npuforge.compile.one_file import ROOT, Joined
 
-_RUNTIME = ("cpu_operators", "json", "json_value")  # of board_runtime/src: what every kernel stands on
-_BY_HEADER = {"npuforge/cpu_gemm.hpp": "cpu_gemm"}  # and what some do
 _CPP_TYPES = {
     "float32": "kFloat32",
     "int64": "kInt64",
@@ -54,17 +52,10 @@ class Signature:
 def source(signatures: list[Signature]) -> str:
     """The whole library."""
     joined = Joined()
-    folders = sorted({s.folder for s in signatures})
     joined.add(ROOT / "hw_kernels" / "bindings" / "onnxruntime_kernels.hpp")
-    for folder in folders:
-        joined.add(folder / "cpu.hpp")
-    more = [name for header, name in _BY_HEADER.items() if header in joined.seen]
-    for name in (*_RUNTIME, *more):
-        joined.add(ROOT / "board_runtime" / "src" / f"{name}.cpp")
-    calls = "".join(f"    register_{folder.name}(registry);\n" for folder in folders)
+    registration = joined.add_cpu_operators({s.folder for s in signatures})
     return (
-        f"{FIRST_LINE}\n{''.join(joined.parts)}\n"
-        f"namespace npuforge::cpu {{\nvoid register_all(Registry& registry) {{\n{calls}}}\n}}  // namespace npuforge::cpu\n\n"
+        f"{FIRST_LINE}\n{''.join(joined.parts)}\n{registration}\n"
         'extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(OrtSessionOptions* options,\n'
         "                                                                               const OrtApiBase* base) {\n"
         f"    return npuforge::ort::register_custom_ops(options, base, {{\n{''.join(s.cpp() for s in signatures)}    }});\n}}\n"

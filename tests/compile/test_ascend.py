@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from npuforge.compile.ascend import flow, tbe
+from npuforge.compile.ascend import aicpu, flow, tbe
 from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Node
@@ -224,9 +224,10 @@ def test_files_and_what_was_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     build = flow.compile_for_ascend(options(tmp_path), "Ascend310P3")
     made = tmp_path / "out"
     operator = ["custom_gelu.py", "custom_gelu.ini", "custom_gelu_plugin.cc"]
-    assert {p.name for p in made.iterdir()} == {"model.onnx", "atc.sh", "ascend.json", *operator}
-    assert build.operators == {"test.ascend::CustomGelu": operator} and not build.ran
-    assert build.without_program == {"decode": "npuforge::YoloDecode"}
+    decode = [aicpu.HEADER, aicpu.KERNELS, aicpu.PROTO, "yolo_decode.ini", "yolo_decode_plugin.cc"]
+    assert {p.name for p in made.iterdir()} == {"model.onnx", "atc.sh", "ascend.json", *operator, *decode}
+    assert build.operators == {"test.ascend::CustomGelu": operator, "npuforge::YoloDecode": decode} and not build.ran
+    assert build.on_ai_cpu == ["npuforge::YoloDecode"] and build.without_source == {}
     kept = onnx.load(made / "model.onnx").graph.node
     assert [(n.domain, n.op_type) for n in kept][:2] == [("test.ascend", "CustomGelu"), ("npuforge", "YoloDecode")]
     assert 'OriginOpType("test.ascend::2::CustomGelu")' in (made / "custom_gelu_plugin.cc").read_text()
