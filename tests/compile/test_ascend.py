@@ -123,6 +123,26 @@ def test_the_kits_own_operators(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_the_step_of_silu_polynomial_in_float32_and_float16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the edges and next to them the generated source takes the side that the reference takes."""
+    stand_in(monkeypatch, [])
+    own = operators.find("npuforge::SiluPolynomial")
+    assert own is not None and own.dsl is not None
+    operator = tbe.CustomOperator("npuforge", "SiluPolynomial", own.dsl)
+    operator.add("n", {})
+    compute = loaded(operator)["silu_polynomial_compute"]
+    for dtype, tolerance in ((np.float32, 2e-6), (np.float16, 0.02)):
+        far = np.finfo(dtype).max if dtype == np.float16 else dtype(1e30)
+        x = np.array([-8.0, 8.0, 0.0, far, -far], dtype)
+        with np.errstate(over="ignore"):
+            x = np.concatenate([x, np.nextafter(x, dtype(np.inf)), np.nextafter(x, dtype(-np.inf))])
+            x = x[np.isfinite(x)]
+            found = compute(x, None)
+        expected = own.reference(Node("n", "npuforge::SiluPolynomial", ["x"], ["y"], {}), [x.astype(np.float64)])[0]
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)  # the step is 0.19
+
+
 def test_inputs_of_unlike_rank_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Any] = []
     stand_in(monkeypatch, built)

@@ -5,9 +5,12 @@ On the NPU it is an Affine with this activation: the polynomial itself, by table
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from npuforge.hw_kernels.formulas import FORMULAS
+from npuforge.hw_kernels.dsl.kernel import kernel, vadd, vadds, vmaxs, vmins, vmul, vmuls
+from npuforge.hw_kernels.formulas import FORMULAS, SILU_EDGE, SILU_POLYNOMIAL
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, register
 
@@ -36,6 +39,29 @@ def _kernel_case(random: np.random.Generator) -> KernelCase:
     return [x, np.zeros(16, np.int16)], [fixed_point(x)]
 
 
+def _beyond(distance: Any) -> Any:
+    """1 where the distance is positive, else 0: exact from 2**-20 on, which no distance of float32 or float16 numbers from 8 falls below."""
+    for _ in range(2):  # in two steps, as 2**20 is no float16
+        distance = vmins(vmaxs(vmuls(distance, 1024.0), 0.0), 1.0)
+    return distance
+
+
+@kernel
+def silu_polynomial(x: Any) -> Any:
+    """The same for the NPU DSL: the polynomial of what is cut to [-8, 8], and what it lacks to 0 below and to x above."""
+    c0, c2, c4 = SILU_POLYNOMIAL
+    even = c0 + SILU_EDGE**2 * (c2 + SILU_EDGE**2 * c4)  # at both edges; the rest is x/2
+    inner = vmins(vmaxs(x, -SILU_EDGE), SILU_EDGE)
+    square = vmul(inner, inner)
+    value = vadd(vmuls(inner, 0.5), vadds(vmul(square, vadds(vmuls(square, c4), c2)), c0))
+    above = vmaxs(vadds(x, -SILU_EDGE), 0.0)
+    below = vmaxs(vadds(vmuls(x, -1.0), -SILU_EDGE), 0.0)
+    tails = vadd(
+        vadd(above, vmuls(_beyond(above), 0.5 * SILU_EDGE - even)), vmuls(_beyond(below), 0.5 * SILU_EDGE - even)
+    )
+    return vadd(value, tails)
+
+
 @register
 class SiluPolynomial(Unary):
     """y = x/2 + 0.19444452 + 0.11605961*x**2 - 0.00093246744*x**4 on [-8, 8], 0 below, x above"""
@@ -44,6 +70,7 @@ class SiluPolynomial(Unary):
     attributes = ()
     onnx = ("npuforge::SiluPolynomial",)
     formula = FORMULAS["SiluPolynomial"]
+    dsl = silu_polynomial
     kernel = HlsKernel("silu_polynomial", ("const int16_t*", "int16_t*"), _kernel_case)
     cases = (
         Case([(1, 3, 4, 5)]),
