@@ -79,40 +79,80 @@ def loops(source: str) -> list[tuple[int, str, str]]:
     return found
 
 
-def is_constant(expression: str, constants: frozenset[str] = frozenset()) -> bool:
-    """Whether every name is a constant (upper case, or one of `constants`), a namespace or the type of a cast."""
+def runtime_names(source: str) -> frozenset[str]:
+    """Upper-case names that are no constants: variables and parameters without `constexpr`."""
+    plain = re.sub(r"\btemplate\s*<[^>]*>", "", source)
+    types = r"(?:unsigned|signed|int|long|short|char|auto|size_t|u?int\d+_t)"
+    found = re.finditer(rf"(?<![\w:])((?:(?:constexpr|const|static|inline)\s+)*){types}\b[\s&*]*({_CONSTANT})\b", plain)
+    return frozenset(m[2] for m in found if "constexpr" not in m[1])
+
+
+def is_constant(
+    expression: str, constants: frozenset[str] = frozenset(), runtime: frozenset[str] = frozenset()
+) -> bool:
+    """Whether every name is a constant (upper case and none of `runtime`, or one of `constants`), a namespace or the type of a cast."""
     text = re.sub(r"\b\w+\s*::|\bu?int(\d+_t)?\b|\bunsigned\b|\bsize(of|_t)\b", "", expression)
     names = re.findall(r"\b[A-Za-z_]\w*", text)
-    return all(re.fullmatch(_CONSTANT, n) or n in constants for n in names)
+    return all((re.fullmatch(_CONSTANT, n) and n not in runtime) or n in constants for n in names)
 
 
-def _step(text: str, variable: str) -> str:
+def _step(text: str, variable: str, runtime: frozenset[str]) -> str:
     """ "+" or "-" if the statement moves the variable by a constant that is not 0, "/" if it divides it, "" if neither."""
     if re.fullmatch(rf"\+\+\s*{variable}|{variable}\s*\+\+", text):
         return "+"
     if re.fullmatch(rf"--\s*{variable}|{variable}\s*--", text):
         return "-"
     match = re.fullmatch(rf"{variable}\s*(\+|-|/|>>)=\s*(.+)", text, re.DOTALL)
-    if not match or not is_constant(match[2]) or re.fullmatch(r"-.*|0+[uUlL]*", match[2]):
+    if not match or not is_constant(match[2], runtime=runtime) or re.fullmatch(r"-.*|0+[uUlL]*", match[2]):
         return ""
     if match[1] == "/" and re.fullmatch(r"1[uUlL]*", match[2]):
         return ""
     return {"+": "+", "-": "-"}.get(match[1], "/")
 
 
-def bounded(header: str, body: str) -> bool:
-    """Whether a loop's trips are bounded by what its header says: one variable that moves by a constant towards a limit that does not depend on it
-    and that the body leaves alone. Without a step, the body itself must count down (`v -= ...;`, not under a condition) to 0."""
+def bounded(header: str, body: str, runtime: frozenset[str] = frozenset()) -> bool:
+    """Whether a loop's trips are bounded by what its header says: one variable that moves by a constant towards a limit that does not depend on it,
+    both of which the body leaves alone. Without a step, the body itself must count down to 0 (`v -= n;`, not under a condition) by what is
+    never 0: a constant, or an `n` that it sets to the smaller of v and a constant (`n = v < C ? v : C;`)."""
     if ";" not in header:
         return ":" in header  # over an array
     parts = [p.strip() for p in header.split(";")]
     initial, condition, step = parts[0], parts[1], ";".join(parts[2:])
     if "||" in condition:
         return False
-    return any(_limits(initial, part.strip(), step, body) for part in condition.split("&&"))
+    return any(_limits(initial, part.strip(), step, body, runtime) for part in condition.split("&&"))
 
 
-def _limits(initial: str, comparison: str, step: str, body: str) -> bool:
+def _moves(variable: str, body: str) -> bool:
+    """Whether a statement of the body changes the variable (and does not declare another of that name)."""
+    moved = rf"(?<![.\w>])(?<!\w ){variable}\s*(=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--)|(\+\+|--)\s*{variable}\b"
+    return re.search(moved, body) is not None
+
+
+def _counts_down(variable: str, body: str, runtime: frozenset[str]) -> bool:
+    """Whether the body, in its outermost block, takes from the variable what is not 0."""
+    outer = body[1:-1]
+    while (flat := re.sub(r"\{[^{}]*\}", "", outer)) != outer:
+        outer = flat
+    match = re.search(rf"(?:^|[;}}])\s*{variable}\s*-=\s*([^;]*);", outer)
+    if match is None:
+        return False
+    amount = match[1].strip()
+    if is_constant(amount, runtime=runtime):
+        return re.fullmatch(r"-.*|\(?0+[uUlL]*\)?", amount) is None
+    smaller = rf"(?:^|[;}}\s]){re.escape(amount)}\s*=\s*{variable}\s*<\s*([^;?]+?)\s*\?\s*{variable}\s*:\s*([^;]+?)\s*;"
+    chosen = re.search(smaller, outer[: match.start() + 1])
+    return (
+        re.fullmatch(r"\w+", amount) is not None
+        and chosen is not None
+        and chosen[1] == chosen[2]
+        and is_constant(chosen[1], runtime=runtime)
+        and re.fullmatch(r"-.*|0+[uUlL]*", chosen[1]) is None
+        and len(re.findall(rf"\b{re.escape(amount)}\s*(?:=(?!=)|[-+*/]=|\+\+|--)", outer)) == 1
+    )
+
+
+def _limits(initial: str, comparison: str, step: str, body: str, runtime: frozenset[str]) -> bool:
     match = re.fullmatch(r"(?s)([A-Za-z_]\w*)\s*(<=?|>=?)(?![<>=])\s*(.+)", comparison)
     if not match:
         return False
@@ -120,15 +160,12 @@ def _limits(initial: str, comparison: str, step: str, body: str) -> bool:
     if re.search(rf"\b{variable}\b", limit):
         return False
     if not step:
-        outer = body[1:-1]
-        while (flat := re.sub(r"\{[^{}]*\}", "", outer)) != outer:
-            outer = flat
-        counts_down = re.search(rf"(?:^|[;}}])\s*{variable}\s*-=[^;]*;", outer) is not None
-        return counts_down and relation == ">" and re.fullmatch(r"0+[uUlL]*", limit) is not None
-    moved = rf"(?<![.\w>])(?<!\w ){variable}\s*(=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--)|(\+\+|--)\s*{variable}\b"
-    if re.search(moved, body):
+        to_zero = relation == ">" and re.fullmatch(r"0+[uUlL]*", limit) is not None
+        return to_zero and _counts_down(variable, body, runtime)
+    names = re.findall(r"(?<![.\w])[A-Za-z_]\w*(?!\w*\s*\()", limit)
+    if any(_moves(name, body) for name in (variable, *names)):
         return False
-    way = _step(step, variable)
+    way = _step(step, variable, runtime)
     if relation[0] == "<":
         return way == "+"
     unsigned = re.search(r"\b(unsigned|uint\w*|size_t)\b", initial) is not None
@@ -141,6 +178,7 @@ def variable_arrays(source: str) -> list[tuple[int, str]]:
     named = set(re.findall(r"\b\w+\s+(\w+)", templates))
     named |= set(re.findall(r"\bconstexpr\s+(?:static\s+)?[\w:]+\s+(\w+)\s*[={]", source))
     plain = re.sub(r"\btemplate\s*<[^>]*>", "", source)
+    runtime = runtime_names(source)
     parameters = set(re.findall(r"[(,]\s*(?:const\s+)?[\w:]+\s+(\w+)\s*(?=[,)])", plain))
     found = []
     for match in _DECLARATION.finditer(source):
@@ -148,7 +186,7 @@ def variable_arrays(source: str) -> list[tuple[int, str]]:
         names = {n for e in extents for n in re.findall(r"\b[A-Za-z_]\w*", e)}
         if _NO_TYPE.fullmatch(match[1]) or not extents:
             continue
-        if names & parameters or not all(is_constant(e, frozenset(named)) for e in extents):
+        if names & parameters or not all(is_constant(e, frozenset(named), runtime) for e in extents):
             found.append((match.start(), match[0].rstrip(";={) ")))
     return found
 
@@ -161,10 +199,11 @@ def findings(text: str) -> list[Finding]:
         for kind, pattern in FORBIDDEN.items()
         for m in re.finditer(pattern, source)
     ]
+    runtime = runtime_names(source)
     found += [
         Finding(source.count("\n", 0, at) + 1, "unbounded loop", f"for ({' '.join(header.split())})")
         for at, header, body in loops(source)
-        if not bounded(header, body)
+        if not bounded(header, body, runtime)
     ]
     found += [
         Finding(source.count("\n", 0, at) + 1, "variable-length array", declaration)

@@ -75,13 +75,13 @@ def argument(o: Operation, ranges: list[Range]) -> Range:
         if o.a == o.b:
             d = (np.maximum(d[0], 0.0), d[1])
     elif o.kind == "pool_sum":
-        d = _scaled(a, o.window.kernel[0] * o.window.kernel[1] / o.divisor)
+        d = _scaled(a, 1.0 if o.mean else o.counts[-1])
     elif o.kind == "channel_sum":
         share = 1.0 / len(a[0]) if o.mean else 1.0
         d = (a[0].sum(keepdims=True) * share, a[1].sum(keepdims=True) * share)
     elif o.kind == "depthwise":
         weights = np.array(o.weights)
-        positive, negative = weights[weights > 0].sum(), weights[weights < 0].sum()
+        positive, negative = (part.sum(axis=(1, 2)) for part in (np.maximum(weights, 0.0), np.minimum(weights, 0.0)))
         low, high = np.minimum(a[0], 0.0), np.maximum(a[1], 0.0)  # pads are 0
         d = (positive * low + negative * high, positive * high + negative * low)
     elif o.kind == "max2":
@@ -197,20 +197,21 @@ def replace_scale(quant: TensorQuant, factor: float) -> TensorQuant:
 
 
 def pooled(x: TensorQuant, o: Operation, out: layers.Output) -> tuple[AveragePoolParams, TensorQuant]:
-    """Sum or mean of windows of one count."""
-    factor = x.scale * o.factor / o.divisor
-    quant = out.final(factor)
-    factors = factor / quant.scale
-    shift = int(factor_shift(factors[:, None])[0])
-    table = multiplier(factors, np.full(len(factors), shift))[None]
+    """Sum or mean of windows: a multiplier per number of valid taps and channel; those of counts that no window has are 0."""
+    factors = o.pool_factors()[:, None] * x.scale  # [counts, C]
+    quant = out.final(factors[np.abs(factors).max(axis=1).argmax()])
+    factors = factors / quant.scale
+    shift = int(factor_shift(factors.ravel()[:, None])[0])
+    table = multiplier(factors, np.full(factors.shape, shift))
     zero_in, zero_out = x.zero_point.astype(np.int8), quant.zero_point.astype(np.int8)
-    return AveragePoolParams(table, shift, zero_in, zero_out, True), quant
+    return AveragePoolParams(table, shift, zero_in, zero_out, len(table) == 1), quant
 
 
 def depthwise(step: Node, x: TensorQuant, o: Operation, out: layers.Output) -> tuple[ConvParams, TensorQuant]:
-    """The same weights for every channel, the channel's scale absorbed."""
+    """The same weights for every channel or each its own, the channel's scale absorbed."""
     channels = len(x.scale)
-    weights = np.repeat(np.array(o.weights)[None, :, :, None] * o.factor, channels, axis=0)
+    given = np.array(o.weights)[..., None] * o.factor
+    weights = np.broadcast_to(given, (channels, *given.shape[1:]))
     return convolution(step, x, o, out, weights, channels)
 
 

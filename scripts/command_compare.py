@@ -25,6 +25,7 @@ from npuforge.scripts.common import (
     parse_inputs,
     print_json,
     progress,
+    show_refused_packages,
 )
 from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
 from npuforge.scripts.datasets import Dataset, load_dataset
@@ -202,6 +203,7 @@ def register(app: typer.Typer) -> None:
         if report is not None:
             check_report(report, "--report")
         opened = open_build(build)
+        show_refused_packages()
         dataset = None if truth is None else load_truth(opened, images, truth, 0, count)
         files = list_samples(images) if dataset is None else [entry.path for entry in dataset.images]
         fixed = parse_inputs(given or [])

@@ -16,7 +16,7 @@ from npuforge.scripts import model_options as m
 from npuforge.scripts.build_folder import Build, open_build
 from npuforge.scripts.columns import DeviceColumn, FloatColumn, IntegerColumn
 from npuforge.scripts.command_compare import Count, load_truth
-from npuforge.scripts.common import DEVICE_HELP, parse_inputs, print_json, progress
+from npuforge.scripts.common import DEVICE_HELP, parse_inputs, print_json, progress, show_refused_packages
 from npuforge.scripts.comparison import COLUMNS, Progress
 from npuforge.scripts.datasets import Dataset
 from npuforge.scripts.mean_average_precision import Metrics, mean_average_precision
@@ -83,6 +83,7 @@ def register(app: typer.Typer) -> None:
         if not wanted or not set(wanted) <= set(COLUMNS):
             raise UsageError(f"--columns {columns}: expected some of {', '.join(COLUMNS)}, separated by commas")
         opened = open_build(build)
+        show_refused_packages()
         dataset = load_truth(opened, images, truth, first, count)
         with progress(json) as show:
             metrics = evaluate_columns(

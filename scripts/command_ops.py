@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from npuforge.hw_kernels.levels import declared
-from npuforge.hw_kernels.operator import refused_packages, registry
+from npuforge.hw_kernels.operator import registry
 from npuforge.scripts import bf16_errors, curve_errors, operator_levels
-from npuforge.scripts.common import print_json, show_notice
+from npuforge.scripts.common import print_json, show_refused_packages
 
 
 def _first_line(text: str | None) -> str:
@@ -80,8 +80,7 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """List the operators, their devices and constraints. Example: npuforge ops"""
-        for problem in refused_packages():
-            show_notice(problem)
+        show_refused_packages()
         if errors is not None:
             curve_errors.write(errors)
         elif as_bf16_errors:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from npuforge.compile.context import STEPS, no_progress
 from npuforge.compile.context import Progress as ProgressCallback
 from npuforge.compile.ir.errors import InputError, UsageError, WriteError
+from npuforge.hw_kernels.operator import refused_packages
 
 DEVICE_HELP = "sim (fast, bit-exact), csim (the HLS C++ itself) or dpu (model.xmodel on the vendor's runtime)"
 
@@ -145,6 +146,12 @@ def parse_shapes(values: list[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"--shape '{value}': expected NAME=1x3x416x416 with positive whole numbers")
         shapes[name] = shape
     return shapes
+
+
+def show_refused_packages() -> None:
+    """A notice for every installed package whose operators cannot be loaded."""
+    for problem in refused_packages():
+        show_notice(problem)
 
 
 def show_notice(notice: str) -> None:

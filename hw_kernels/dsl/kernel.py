@@ -120,6 +120,7 @@ class Kernel:
         assert dtype in STORED
         trace = Trace(self.name, self.inputs, dtype=dtype)
         given = {k: v for k, v in (attributes or {}).items() if k in self.attributes}
+        self._require(given)
         with tracing(trace):
             tiles = [trace.add(Operation("input", number, dtype=dtype)) for number in range(self.inputs)]
             try:
@@ -136,10 +137,21 @@ class Kernel:
         trace.result = _finished(trace, result, place)
         return trace
 
-    def _line_of(self, error: Exception) -> str:
+    def _require(self, given: dict[str, Any]) -> None:
+        """InstructionError at the function's line where an attribute without a default is missing."""
+        parameters = inspect.signature(self.function).parameters
+        missing = [n for n in self.attributes if n not in given and parameters[n].default is inspect.Parameter.empty]
+        if missing:
+            raise InstructionError(
+                f"{self._line_of(None)}: {self.name}: the node lacks the attribute {missing[0]}, which has no default; "
+                f"set it in the network, or write `{missing[0]}=...` in the program"
+            )
+
+    def _line_of(self, error: Exception | None) -> str:
         """file:line of the program where `error` comes from: its last line in the program's file, the function's first if it was not entered."""
         code = self.function.__code__
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == code.co_filename]
+        frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+        lines = [f.lineno for f in frames if f.filename == code.co_filename]
         return f"{code.co_filename}:{lines[-1] if lines else code.co_firstlineno}"
 
     def meaning(self, attributes: dict[str, Any] | None = None) -> Trace:

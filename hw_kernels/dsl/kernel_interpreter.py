@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,13 +26,13 @@ def stage_of(operation: Operation, channels: int) -> Bf16Stage:
 # ---- bf16
 def geometry(o: Operation, out: tuple[int, int]) -> bf16.Geometry:
     """Of a window, for the bf16 arithmetic."""
-    return out, o.window.strides, (o.window.pads[0], o.window.pads[1]), (1, 1)
+    return out, o.window.strides, (o.window.pads[0], o.window.pads[1]), o.window.dilations
 
 
 def bf16_weights(o: Operation, channels: int) -> np.ndarray:
     """Weights of a depthwise operation as bf16 bits [kH, kW, channels]."""
-    bits = bf16.from_float32(rounded(np.array(o.weights) * o.factor))
-    return np.repeat(bits[:, :, None], channels, axis=2)
+    bits = bf16.from_float32(rounded(np.array(o.weights) * o.factor)).transpose(1, 2, 0)
+    return np.broadcast_to(bits, (*bits.shape[:2], channels))
 
 
 def sum_weights(o: Operation, lanes: LaneMap) -> np.ndarray:
@@ -55,7 +56,7 @@ def _bf16(o: Operation, values: list[np.ndarray], lanes: LaneMap) -> np.ndarray:
         if o.kind == "pool_max":
             return bf16.max_pool(x, o.window.kernel, where)
         if o.kind == "pool_sum":
-            return bf16.average_pool(x, o.window.kernel, where, bf16_mean(o), True)
+            return bf16.average_pool(x, o.window.kernel, where, rounded(o.pool_factors()), len(o.counts) == 1)
         return bf16.apply_stage(bf16.depthwise(x, bf16_weights(o, channels), where), stage_of(o, channels))
     a, factor = bf16.to_float32(x), np.float32(o.factor)
     if o.kind == "affine":
@@ -68,11 +69,6 @@ def _bf16(o: Operation, values: list[np.ndarray], lanes: LaneMap) -> np.ndarray:
         function = {"add": bf16.add, "sub": bf16.subtract, "mul": bf16.multiply}[o.kind]
         d = function(a, np.broadcast_to(bf16.to_float32(values[o.b]), a.shape))
     return bf16.apply_stage(d, stage_of(o, channels))
-
-
-def bf16_mean(o: Operation) -> np.ndarray:
-    """The factor of a pooled sum, float32 [1]."""
-    return rounded(np.array([o.factor / o.divisor]))
 
 
 def run_bf16(trace: Trace, inputs: list[np.ndarray], lanes: LaneMap) -> np.ndarray:
@@ -106,8 +102,11 @@ def _int8(o: Operation, values: list[np.ndarray], params: KernelParams, key: str
     if o.kind == "pool_max":
         return _largest(o, x)
     if isinstance(p, AveragePoolParams):
-        total = _taps(o, x.astype(np.int64), p.zero_in.astype(np.int64), None)
-        return sat8(rounding_shift(total * p.multiplier[0].astype(np.int64), p.shift) + p.zero_out.astype(np.int64))
+        zero = p.zero_in.astype(np.int64)
+        total = _taps(o, fill_border(x, o.window.pads, zero, np.int64), zero, None)
+        counts = o.window.valid_taps((x.shape[1], x.shape[2]))
+        factors = p.multiplier.astype(np.int64)[np.zeros_like(counts) if p.single else counts - 1]
+        return sat8(rounding_shift(total * factors, p.shift) + p.zero_out.astype(np.int64))
     if isinstance(p, ConvParams):
         assert isinstance(p.stage, OutputStage)
         if o.kind == "channel_sum":
@@ -135,16 +134,16 @@ def _largest(o: Operation, x: np.ndarray) -> np.ndarray:
     bordered = fill_border(x, o.window.pads, -128, np.int8)
     result = np.full((x.shape[0], *out, x.shape[3]), -128, np.int8)
     for ky, kx in np.ndindex(*o.window.kernel):
-        np.maximum(result, tap(bordered, ky, kx, *out, o.window.strides, (1, 1)), out=result)
+        np.maximum(result, tap(bordered, ky, kx, *out, o.window.strides, o.window.dilations), out=result)
     return result
 
 
 def _taps(o: Operation, x: np.ndarray, zero: np.ndarray | np.int64, weight: np.ndarray | None) -> np.ndarray:
     """Sum of (x - zero), weighted by weight [C, kH, kW, 1], over every window of a map that has its border; int64."""
-    (kernel_h, kernel_w), strides = o.window.kernel, o.window.strides
-    out = ((x.shape[1] - kernel_h) // strides[0] + 1, (x.shape[2] - kernel_w) // strides[1] + 1)
+    (kernel_h, kernel_w), window = o.window.kernel, replace(o.window, pads=(0, 0, 0, 0))
+    out = window.output((x.shape[1], x.shape[2]))
     total = np.zeros((x.shape[0], *out, x.shape[3]), np.int64)
     for ky, kx in np.ndindex(kernel_h, kernel_w):
-        part = tap(x, ky, kx, *out, strides, (1, 1)) - zero
+        part = tap(x, ky, kx, *out, window.strides, window.dilations) - zero
         total += part if weight is None else part * weight[:, ky, kx, 0].astype(np.int64)
     return total

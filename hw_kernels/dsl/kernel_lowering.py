@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from npuforge.compile.ir.quantization import AveragePoolParams, ConvParams, KernelParams, OutputStage
 from npuforge.hw_kernels.arch import LANES
-from npuforge.hw_kernels.dsl.kernel_interpreter import bf16_mean, bf16_weights, stage_of, sum_weights
+from npuforge.hw_kernels.bf16_stage import rounded
+from npuforge.hw_kernels.dsl.kernel_interpreter import bf16_weights, stage_of, sum_weights
 from npuforge.hw_kernels.dsl.kernel_maps import engine_window
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, lane_part, operand_records, stage_arrays, stage_spec
@@ -37,7 +39,7 @@ def pack_bf16(o: Operation, lanes: LaneMap, source: LaneMap) -> dict[str, np.nda
     if o.kind == "pool_max":
         return {}
     if o.kind == "pool_sum":
-        return {"factor": np.asarray(bf16_mean(o), "<f4")}
+        return {"factor": np.asarray(rounded(o.pool_factors()), "<f4")}
     arrays = bf16_arrays(stage_of(o, channels), lanes)
     if o.kind in ("affine", "max2"):
         arrays["factor"] = lanes.expand(np.full(channels, o.factor, "<f4"))
@@ -68,7 +70,7 @@ def _pack_int8(o: Operation, params: KernelParams, key: str, lanes: LaneMap) -> 
     if isinstance(p, AveragePoolParams):
         requant, operand = np.zeros(len(lanes.lanes), REQUANT_DTYPE), np.zeros(len(lanes.lanes), OPERAND_DTYPE)
         requant["z"], operand["za"] = p.zero_out, p.zero_in
-        multiplier = lanes.expand(np.asarray(p.multiplier[0], "<i2"))
+        multiplier = by_block(np.asarray(p.multiplier, "<i2")[:, None], lanes)
         return {"multiplier": multiplier, "requant": lanes.expand(requant), "operand": lanes.expand(operand)}
     assert isinstance(p.stage, OutputStage)
     arrays = stage_arrays(p.stage, lanes)
@@ -122,13 +124,13 @@ class Emitter:
 
     def _bf16(self, o: Operation, own: Params, a: Tile, b: Tile | None, y: Tile) -> None:
         if o.kind == "pool_sum":
-            self.npu.pool_bf16(a, y, engine_window(o), own["factor"], single=True)
+            self.npu.pool_bf16(a, y, engine_window(o), own["factor"], single=len(o.counts) == 1)
             return
         stage = stage_of(o, self.channels)
         if o.kind == "depthwise":
             for number in range(self.cut.count):
                 spec = bf16_spec(stage, own, self.cut.first + number, 1)
-                weights = self._block(own["weights"], number, 2 * len(o.weights) * len(o.weights[0]))
+                weights = self._block(own["weights"], number, 2 * math.prod(o.window.kernel))
                 here = a.channel_blocks(number, 1), y.channel_blocks(number, 1)
                 self.npu.depthwise_bf16(*here, engine_window(o), weights, spec)
             return
@@ -140,23 +142,31 @@ class Emitter:
 
     def _block(self, weights: Param, number: int, lane_bytes: int) -> Param:
         size = LANES * lane_bytes
-        return weights.part((self.cut.first + number) * size, size, "depthwise weights")
+        return weights.part((self.cut.first + number) * size, size, "parameters of a block")
 
     def _int8(
         self, o: Operation, params: KernelParams, key: str, own: Params, a: Tile, b: Tile | None, y: Tile
     ) -> None:
         p, cut = params.steps[key], self.cut
         if isinstance(p, AveragePoolParams):
-            factors, requant, operand = (
-                lane_part(own[name], cut, size) for name, size in (("multiplier", 2), ("requant", 8), ("operand", 8))
-            )
-            self.npu.average_pool(a, y, engine_window(o), factors, requant, operand, p.shift, True)
+            if p.single:
+                factors, requant, operand = (
+                    lane_part(own[name], cut, size)
+                    for name, size in (("multiplier", 2), ("requant", 8), ("operand", 8))
+                )
+                self.npu.average_pool(a, y, engine_window(o), factors, requant, operand, p.shift, True)
+                return
+            for number in range(cut.count):  # a table of counts lies block by block
+                one, here = Cut(0, cut.first + number, 1), (a.channel_blocks(number, 1), y.channel_blocks(number, 1))
+                factors = self._block(own["multiplier"], number, 2 * len(p.multiplier))
+                records = lane_part(own["requant"], one, 8), lane_part(own["operand"], one, 8)
+                self.npu.average_pool(*here, engine_window(o), factors, *records, p.shift, False)
             return
         assert isinstance(p.stage, OutputStage)
         if isinstance(p, ConvParams):
             for number in range(cut.count):
                 one = Cut(0, cut.first + number, 1)
-                weights = self._block(own["weights"], number, len(o.weights) * len(o.weights[0]))
+                weights = self._block(own["weights"], number, math.prod(o.window.kernel))
                 bias, pad = lane_part(own["bias"], one, 4), lane_part(own["pad"], one, 1)
                 here = a.channel_blocks(number, 1), y.channel_blocks(number, 1)
                 self.npu.depthwise(*here, engine_window(o), weights, bias, pad, stage_spec(p.stage, own, one))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.dsl.tile import Window
 from npuforge.hw_kernels.dsl.trace import PAIRS, WINDOWED, Operation, Trace, one_channel
@@ -38,6 +40,16 @@ def placed(trace: Trace, sizes: list[Size]) -> tuple[Trace, list[Size]]:
     return replace(trace, operations=operations), found
 
 
+def check_channels(trace: Trace, channels: int) -> None:
+    """InstructionError at the program's line where weights of their own per channel are not as many as the channels."""
+    for o, single in zip(trace.operations, one_channel(trace), strict=True):
+        have = 1 if single else channels
+        if o.kind == "depthwise" and len(o.weights) not in (1, have):
+            raise InstructionError(
+                f"{o.where}: depthwise_conv2d: weights for {len(o.weights)} channels, the tile has {have}; give one [height][width] for all, or {have}"
+            )
+
+
 def _windowed(o: Operation, size: Size) -> tuple[Operation, Size]:
     window = o.window.resolved(size)
     out = window.output(size)
@@ -45,7 +57,14 @@ def _windowed(o: Operation, size: Size) -> tuple[Operation, Size]:
         raise InstructionError(
             f"{o.where}: a window of {window.kernel[0]}x{window.kernel[1]} does not fit a map of {size[0]}x{size[1]}; make it smaller or pad"
         )
-    return replace(o, window=window), out
+    if o.kind == "depthwise":
+        return replace(o, window=window), out
+    counts = tuple(int(n) for n in np.unique(window.valid_taps(size)))
+    if counts[0] == 0:
+        raise InstructionError(
+            f"{o.where}: some windows have no pixel of a map of {size[0]}x{size[1]}; expected one at least: less padding or dilation"
+        )
+    return replace(o, window=window, counts=counts if o.kind == "pool_sum" else ()), out
 
 
 def _paired(o: Operation, a: Size, b: Size, single: list[bool]) -> tuple[Operation, Size]:
@@ -68,8 +87,7 @@ def _paired(o: Operation, a: Size, b: Size, single: list[bool]) -> tuple[Operati
 
 def engine_window(o: Operation) -> Window:
     """The window of an instruction."""
-    (kernel_h, kernel_w), (stride_h, stride_w), pads = o.window.kernel, o.window.strides, o.window.pads
-    return Window(kernel_h, kernel_w, stride_h, stride_w, 1, 1, pads[0], pads[1])
+    return Window(*o.window.kernel, *o.window.strides, *o.window.dilations, *o.window.pads[:2])
 
 
 def rows_needed(trace: Trace, sizes: list[Size], low: int, high: int) -> list[Rows]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npuforge.compile.ir.errors import ModelError
+from npuforge.compile.ir.errors import InstructionError, ModelError
 from npuforge.compile.ir.graph import Activation, Node
 from npuforge.compile.ir.quantization import KernelParams, QGraph
 from npuforge.hw_kernels import constraints as c
@@ -15,7 +15,7 @@ from npuforge.hw_kernels.bf16_lanes import in_lanes
 from npuforge.hw_kernels.dsl.kernel import Kernel, optimise
 from npuforge.hw_kernels.dsl.kernel_interpreter import run_bf16, run_int8
 from npuforge.hw_kernels.dsl.kernel_lowering import Emitter, pack_bf16, pack_int8
-from npuforge.hw_kernels.dsl.kernel_maps import Rows, Size, placed, rows_needed
+from npuforge.hw_kernels.dsl.kernel_maps import Rows, Size, check_channels, placed, rows_needed
 from npuforge.hw_kernels.dsl.npu import Npu
 from npuforge.hw_kernels.dsl.program import Cut, LayerProgram, Packed, Work, tile
 from npuforge.hw_kernels.dsl.tile import Dtype, Image, LaneMap, Param, Tile
@@ -165,7 +165,19 @@ def _part(held: Tile, blocks: Cut, wanted: Cut) -> Tile:
 
 @lru_cache(maxsize=256)
 def _optimised(kernel: Kernel, attributes: tuple[tuple[str, Any], ...], dtype: Dtype) -> Trace:
-    return optimise(kernel.trace(dict(attributes), dtype))
+    try:
+        return optimise(kernel.trace(dict(attributes), dtype))
+    except InstructionError as problem:
+        other = Dtype.INT8 if dtype == Dtype.BF16 else Dtype.BF16
+        try:
+            kernel.trace(dict(attributes), other)
+        except InstructionError:
+            raise problem from None
+        words = {
+            Dtype.BF16: "bf16: use --precision bf16 with an arch that has it",
+            Dtype.INT8: "int8: leave out --precision bf16",
+        }
+        raise InstructionError(f"{problem}; as it stands the program is for {words[other]}") from None
 
 
 class KernelOp(Op):
@@ -189,7 +201,9 @@ class KernelOp(Op):
             raise ModelError(
                 f"node {node.name}: {kernel.name} takes {kernel.inputs} maps N, C, H, W of equal N and C, found {shapes}; check the model's inputs"
             )
-        trace, sizes = placed(kernel.meaning(node.attrs), [(s[2], s[3]) for s in shapes])
+        meaning = kernel.meaning(node.attrs)
+        check_channels(meaning, shapes[0][1])
+        trace, sizes = placed(meaning, [(s[2], s[3]) for s in shapes])
         return [(*shapes[0][:2], *sizes[trace.result])]
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,18 +30,28 @@ class MapWindow:
     kernel: tuple[int, int]
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilations: tuple[int, int] = (1, 1)
 
     def resolved(self, size: tuple[int, int]) -> MapWindow:
         """With the sizes of a map of `size` in place of 0."""
-        return MapWindow((self.kernel[0] or size[0], self.kernel[1] or size[1]), self.strides, self.pads)
+        return replace(self, kernel=(self.kernel[0] or size[0], self.kernel[1] or size[1]))
 
     def output(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the result over a map of `size`."""
         kernel = self.resolved(size).kernel
         return (
-            output_size(size[0], kernel[0], self.strides[0], self.pads[0], self.pads[2]),
-            output_size(size[1], kernel[1], self.strides[1], self.pads[1], self.pads[3]),
+            output_size(size[0], kernel[0], self.strides[0], self.pads[0], self.pads[2], self.dilations[0]),
+            output_size(size[1], kernel[1], self.strides[1], self.pads[1], self.pads[3], self.dilations[1]),
         )
+
+    def valid_taps(self, size: tuple[int, int]) -> np.ndarray:
+        """Taps inside a map of `size` for every window, int64 [out_h, out_w]; the window is resolved."""
+        inside = []
+        for axis, out in enumerate(self.output(size)):
+            start = np.arange(out)[:, None] * self.strides[axis] - self.pads[axis]
+            position = start + np.arange(self.kernel[axis]) * self.dilations[axis]
+            inside.append(((position >= 0) & (position < size[axis])).sum(axis=1))
+        return np.outer(*inside)
 
 
 @dataclass(frozen=True)
@@ -49,8 +59,8 @@ class Operation:
     """One operation: after * activation(factor*d + bias).
 
     d is, by `kind`: input: number `a` of the program; affine and scale: value a; add, sub, mul: of values a and b; max2: the larger of
-    factor*a and factor*b; pool_max: the largest of a window (pads don't count); pool_sum: the sum of a window, divided by its taps if `mean`;
-    depthwise: the weighted sum of a window; channel_sum: the sum of all channels, divided by their number if `mean`. `scale` is no instruction: the same bytes under another scale (int8 only).
+    factor*a and factor*b; pool_max: the largest of a window (pads don't count); pool_sum: the sum of a window, divided by its valid taps if `mean`;
+    depthwise: the weighted sum of a window, by `weights` [1 or channels][height][width]; channel_sum: the sum of all channels, divided by their number if `mean`. `scale` is no instruction: the same bytes under another scale (int8 only).
     `dtype` int8 or bf16: the value lies in memory. int32, int16: inside the instruction, to be cast.
     """
 
@@ -62,8 +72,9 @@ class Operation:
     activation: Activation = field(default_factory=Activation)
     after: float = 1.0
     window: MapWindow = field(default_factory=lambda: MapWindow((1, 1)))
-    weights: tuple[tuple[float, ...], ...] = ()
+    weights: tuple[tuple[tuple[float, ...], ...], ...] = ()
     mean: bool = False
+    counts: tuple[int, ...] = ()  # numbers of valid taps that windows of pool_sum have, once it is placed over a map
     fraction_bits: int = 0  # of the int16 argument of the curve, 0: as many as fit
     dtype: Dtype = Dtype.BF16
     where: str = ""  # file:line of the program
@@ -73,10 +84,12 @@ class Operation:
         """The values it reads."""
         return () if self.kind == "input" else (self.a,) if self.b < 0 else (self.a, self.b)
 
-    @property
-    def divisor(self) -> float:
-        """What a pooled sum is divided by, 1 if it is a sum; the window is resolved."""
-        return float(self.window.kernel[0] * self.window.kernel[1]) if self.mean else 1.0
+    def pool_factors(self) -> np.ndarray:
+        """What a pooled sum is multiplied by, float64: one number where all windows have the same number of valid taps, else by that number less 1."""
+        if len(self.counts) == 1:
+            return np.array([self.factor / (self.counts[0] if self.mean else 1)])
+        taps = np.arange(1, self.window.kernel[0] * self.window.kernel[1] + 1)
+        return np.where(np.isin(taps, self.counts), self.factor / (taps if self.mean else 1), 0.0)
 
 
 def _refused(sign: str, instead: str) -> Callable[..., NoReturn]:
@@ -181,13 +194,13 @@ def _windowed(o: Operation, a: np.ndarray) -> np.ndarray:
     bordered = fill_border(a.transpose(0, 2, 3, 1), list(window.pads), border, np.float64)
     result = np.full((a.shape[0], *out, a.shape[1]), border)
     for ky, kx in np.ndindex(*window.kernel):
-        part = tap(bordered, ky, kx, out[0], out[1], window.strides, (1, 1))
+        part = tap(bordered, ky, kx, out[0], out[1], window.strides, window.dilations)
         if o.kind == "pool_max":
             result = np.maximum(result, part)
         else:
-            result = result + (part * o.weights[ky][kx] if o.kind == "depthwise" else part)
-    divisor = window.kernel[0] * window.kernel[1] if o.mean else 1
-    return result.transpose(0, 3, 1, 2) / divisor
+            result = result + (part * np.array(o.weights)[:, ky, kx] if o.kind == "depthwise" else part)
+    divisor = window.valid_taps(size)[:, :, None] if o.mean else 1
+    return (result / divisor).transpose(0, 3, 1, 2)
 
 
 _TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)

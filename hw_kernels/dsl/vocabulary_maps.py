@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from npuforge.hw_kernels.dsl.trace import MapWindow, Operation, Value, failure, where
 from npuforge.hw_kernels.dsl.vocabulary import _affine, accumulated, number, stored, upright
 
@@ -20,7 +22,7 @@ def _axes(what: str, axis: int | Sequence[int]) -> MapWindow:
         raise failure(
             what,
             f"the pooling engine reduces axes 2 and 3 (height, width), found {axes!r}; over channels, axis 1, there are only reduce_sum and reduce_mean, "
-            "alone",
+            "alone: no engine compares lanes, leave a largest or smallest channel to a ReduceMax or ReduceMin node on the CPU, or compare tiles with vmax",
         )
     return MapWindow((0 if HEIGHT in axes else 1, 0 if WIDTH in axes else 1))
 
@@ -78,37 +80,38 @@ def _two(what: str, name: str, value: Any, least: int, most: int) -> tuple[int, 
     return pair[0], pair[1]
 
 
-def _map_window(what: str, kernel: tuple[int, int], stride: Any, pad: Any) -> MapWindow:
+def _map_window(what: str, kernel: tuple[int, int], stride: Any, pad: Any, dilation: Any) -> MapWindow:
     strides, pads = _two(what, "strides", stride, 1, 255), _two(what, "pads", pad, 0, LARGEST_PAD)
-    if pads[0] >= kernel[0] or pads[1] >= kernel[1]:
-        raise failure(what, f"expected pads smaller than the window {kernel}, found {pads}: no window may lie outside")
-    return MapWindow(kernel, strides, (*pads, *pads))
+    dilations = _two(what, "dilations", dilation, 1, 255)
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    if pads[0] >= reach[0] or pads[1] >= reach[1]:
+        raise failure(what, f"expected pads smaller than the window {reach}, found {pads}: no window may lie outside")
+    return MapWindow(kernel, strides, (*pads, *pads), dilations)
 
 
-def pooling2d(x: Any, window: Any, stride: Any = 1, mode: str = "MAX", pad: Any = 0) -> Value:
-    """MAX, MIN, AVG or SUM of every window; numbers or (height, width). Pads don't count, and only MAX and MIN have them."""
+def pooling2d(x: Any, window: Any, stride: Any = 1, mode: str = "MAX", pad: Any = 0, dilation: Any = 1) -> Value:
+    """MAX, MIN, AVG or SUM of every window; numbers or (height, width). Pads don't count: AVG divides by the pixels that a window has."""
     what = "pooling2d"
     kernel = _two(what, "window sizes", window, 1, 65535)
-    where_to = _map_window(what, kernel, stride, pad)
+    where_to = _map_window(what, kernel, stride, pad, dilation)
     if mode in ("MAX", "MIN"):
         return (_largest if mode == "MAX" else _smallest)(what, x, where_to)
     if mode not in ("AVG", "SUM"):
         raise failure(what, f"expected mode MAX, MIN, AVG or SUM, found {mode!r}")
-    if any(where_to.pads):
-        raise failure(
-            what,
-            f"{mode} with pads has windows of unlike counts; pads of real zeros: depthwise_conv2d(tile, weights)",
-        )
     return _sum(what, x, where_to, mode == "AVG")
 
 
-def depthwise_conv2d(x: Any, weights: Sequence[Sequence[float]], stride: Any = 1, pad: Any = 0) -> Value:
-    """The sum of every window weighted by `weights` [height][width], the same for all channels; pads are real zeros."""
+def depthwise_conv2d(x: Any, weights: Sequence[Any], stride: Any = 1, pad: Any = 0, dilation: Any = 1) -> Value:
+    """The sum of every window weighted by `weights`: [height][width], the same for all channels, or [channels][height][width]; pads are real zeros."""
     what = "depthwise_conv2d"
     tile = stored(what, x)
-    rows = tuple(tuple(number(what, v) for v in row) for row in weights)
-    if not rows or not rows[0] or any(len(row) != len(rows[0]) for row in rows):
-        raise failure(what, "expected weights as rows of equal, positive length")
-    window = _map_window(what, (len(rows), len(rows[0])), stride, pad)
-    made = Operation("depthwise", tile.index, window=window, weights=rows, where=where())
+    given = np.array(weights, object)
+    if given.ndim not in (2, 3) or 0 in given.shape:
+        raise failure(
+            what, "expected weights [height][width] or [channels][height][width], rows of equal, positive length"
+        )
+    planes = given if given.ndim == 3 else given[None]
+    numbers = tuple(tuple(tuple(number(what, v) for v in row) for row in plane) for plane in planes)
+    window = _map_window(what, planes.shape[1:], stride, pad, dilation)
+    made = Operation("depthwise", tile.index, window=window, weights=numbers, where=where())
     return tile.trace.add(replace(made, dtype=accumulated(tile)))

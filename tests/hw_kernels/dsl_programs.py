@@ -75,6 +75,19 @@ def row_sums(x: Any) -> Any:
 
 
 @kernel
+def dilated_windows(x: Any) -> Any:
+    """Windows with gaps, and means and sums of the pixels that windows at the border have."""
+    peak = k.pooling2d(x, 3, 1, "MAX", pad=2, dilation=2)
+    edges = k.cast(
+        k.depthwise_conv2d(x, [[0.1, 0.2, -0.1], [0.3, -0.5, 0.25], [0.0, 0.2, 0.1]], pad=(3, 1), dilation=(3, 1)),
+        x.dtype,
+    )
+    mean = k.cast(k.pooling2d(edges, (3, 2), 1, "AVG", pad=(2, 1), dilation=(2, 2)), x.dtype)
+    row = k.cast(k.vmuls(k.pooling2d(peak, (1, 3), 1, "SUM", pad=(0, 1)), 0.25), x.dtype)
+    return k.vadd(mean, row)
+
+
+@kernel
 def smallest_of_columns(x: Any) -> Any:
     return k.vsub(x, k.reduce_min(x, 2))
 
@@ -111,6 +124,7 @@ PROGRAMS: dict[str, tuple[Kernel, int]] = {
         pixel_gate,
         spread_over_channels,
         smallest_of_columns,
+        dilated_windows,
     )
 }
 

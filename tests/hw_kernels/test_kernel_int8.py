@@ -36,6 +36,7 @@ SMALL = {  # bytes of SRAM
     "larger_smaller": 1 << 13,
     "pixel_gate": 1 << 14,
     "spread_over_channels": 1 << 14,
+    "dilated_windows": 1 << 14,
 }
 
 
@@ -118,6 +119,8 @@ ONE_INSTRUCTION: dict[str, Unary] = {
     "reduce_mean": k.reduce_mean,
     "reduce_sum of rows": lambda x: k.reduce_sum(x, 3),
     "pooling2d": lambda x: k.pooling2d(x, 3, 2, "AVG"),
+    "mean of valid pixels": lambda x: k.pooling2d(x, 3, 2, "AVG", 1),
+    "sum of valid pixels": lambda x: k.pooling2d(x, (2, 3), 1, "SUM", 1, (1, 2)),
     "depthwise": lambda x: k.vrelu(k.depthwise_conv2d(x, [[0.5, -1.0, 0.25]], pad=(0, 1))),
     "curve": lambda x: k.vmuls(k.vtanh(k.cast(x, INT16, fraction_bits=9)), 3.0),
     "vexp": lambda x: k.vexp(k.cast(k.vmuls(x, -1.0), x.dtype, high=2.0)),
@@ -194,8 +197,8 @@ def test_what_int8_cannot_do_is_said_at_its_line() -> None:
     def mixed_axes(x: Any) -> Any:
         return k.reduce_sum(x, (1, 2))
 
-    def padded_mean(x: Any) -> Any:
-        return k.pooling2d(x, 3, 1, "AVG", 1)
+    def padded_beyond(x: Any) -> Any:
+        return k.pooling2d(x, 3, 1, "AVG", 5, 2)
 
     def to_bf16(x: Any) -> Any:
         return k.cast(x, k.BF16)
@@ -224,7 +227,7 @@ def test_what_int8_cannot_do_is_said_at_its_line() -> None:
         (pool_stage, "vrelu: the pooling engine has no output stage; cast(tile, INT8) first"),
         (channels, "reduce_max: the pooling engine reduces axes 2 and 3 (height, width), found (1,)"),
         (mixed_axes, "over channels, axis 1, there are only reduce_sum and reduce_mean, alone"),
-        (padded_mean, "pooling2d: AVG with pads has windows of unlike counts"),
+        (padded_beyond, "pooling2d: expected pads smaller than the window (5, 5), found (5, 5)"),
         (to_bf16, "cast: the NPU has no instruction from int8 to bf16"),
         (division, "vdiv: the table covers [-8, 8) in steps of 1/16 and cannot hold a pole"),
         (bits, "cast: expected 5..11 fraction bits, found 12"),

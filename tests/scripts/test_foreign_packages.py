@@ -91,6 +91,7 @@ def test_inspect_takes_the_precision(whole: Path, tmp_path: Path) -> None:
     net = network(tmp_path / "net.onnx", "Cube", "org.somewhere")
     refused = npuforge(whole, "inspect", net)
     assert refused.returncode == 1 and "vmul: expected an int8 tile as first operand, found int32" in refused.stderr
+    assert "as it stands the program is for bf16: use --precision bf16 with an arch that has it" in refused.stderr
     placed = npuforge(whole, "inspect", net, "--precision", "bf16", "--arch", "nf-b4096-bf16")
     assert placed.returncode == 0 and "partitions: NPU (3 nodes)" in placed.stdout, placed.stderr
     wrong = npuforge(whole, "inspect", net, "--precision", "bf16", "--arch", "nf-b4096")
@@ -104,7 +105,13 @@ def test_a_package_that_cannot_be_imported_is_a_notice(tmp_path: Path) -> None:
     )
     other = npuforge(tmp_path, "inspect", network(tmp_path / "relu.onnx", "Relu", ""))
     listed = npuforge(tmp_path, "ops")
-    for done in (other, listed):
+    build, image, record = str(tmp_path / "build"), tmp_path / "x.npy", tmp_path / "record.yaml"
+    np.save(image, np.random.default_rng(3).normal(size=(1, 3, 8, 8)).astype(np.float32))
+    record.write_text("mean: [0, 0, 0]\nstd: [1, 1, 1]\n", encoding="utf-8")
+    relu, arch = str(tmp_path / "relu.onnx"), ("--precision", "bf16", "--arch", "nf-b4096-bf16")
+    made = npuforge(tmp_path, "compile", relu, "--preprocess", str(record), *arch, "-o", build)
+    compared = npuforge(tmp_path, "compare", build, str(image))
+    for done in (other, listed, made, compared):
         assert done.returncode == 0, done.stderr
         (line,) = (x for x in done.stderr.splitlines() if "package broken" in x)
         assert line.startswith(f"notice: {words}")
