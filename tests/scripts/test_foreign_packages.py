@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import onnx
 import pytest
@@ -105,8 +106,8 @@ def test_a_package_that_cannot_be_imported_is_a_notice(tmp_path: Path) -> None:
     )
     other = npuforge(tmp_path, "inspect", network(tmp_path / "relu.onnx", "Relu", ""))
     listed = npuforge(tmp_path, "ops")
-    build, image, record = str(tmp_path / "build"), tmp_path / "x.npy", tmp_path / "record.yaml"
-    np.save(image, np.random.default_rng(3).normal(size=(1, 3, 8, 8)).astype(np.float32))
+    build, image, record = str(tmp_path / "build"), tmp_path / "x.png", tmp_path / "record.yaml"
+    cv2.imwrite(str(image), np.random.default_rng(3).integers(0, 256, (8, 8, 3)).astype(np.uint8))
     record.write_text("mean: [0, 0, 0]\nstd: [1, 1, 1]\n", encoding="utf-8")
     relu, arch = str(tmp_path / "relu.onnx"), ("--precision", "bf16", "--arch", "nf-b4096-bf16")
     made = npuforge(tmp_path, "compile", relu, "--preprocess", str(record), *arch, "-o", build)
