@@ -1,6 +1,6 @@
 """`--target ascend:SOC`: the network as ONNX with its custom domain, CANN's files for each custom operator, the `atc` command line.
 
-Files: `model.onnx`; per operator with an NPU-DSL program `<name>.py`, `<name>.ini`, `<name>_plugin.cc`; the others' for the AI CPU (aicpu.py); `atc.sh`;
+Files: `model.onnx`; per operator with an NPU-DSL program `<name>.py`, `.ini`, `_plugin.cc`, `_proto.cc`; the others' for the AI CPU (aicpu.py); `atc.sh`;
 `ascend.json`; `atc.log` and `model.om` only where `atc` is. Compositions of standard operators without a program are written as those.
 """
 
@@ -115,6 +115,7 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
                 f"{operator.file}.py": tbe.source(operator),
                 f"{operator.file}.ini": tbe.information(operator),
                 f"{operator.file}_plugin.cc": tbe.plugin(operator, versions[operator.domain]),
+                f"{operator.file}_proto.cc": tbe.prototype(operator),
             }
             texts |= own
             build.operators[f"{operator.domain}::{operator.type}"] = list(own)

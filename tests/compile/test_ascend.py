@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import stat
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -203,6 +204,40 @@ def test_information_and_plugin() -> None:
     assert '.OriginOpType("org.somewhere::3::CustomGELU")' in tbe.plugin(operator, 3)
 
 
+SHAPES = """
+#include <cstdio>
+int main() {
+    ge::Operator op;
+    op.tensors["x0"].SetShape(ge::Shape({2, 3, 4, 5}));
+    op.tensors["x1"].SetShape(ge::Shape({3, 1, 1}));
+    op.tensors["x0"].SetDataType(ge::DT_FLOAT16);
+    op.tensors["y"];
+    if (ge::shape_functions().at("Own")(op) != ge::GRAPH_SUCCESS) return 1;
+    for (const auto d : op.tensors["y"].GetShape().GetDims()) std::printf("%d ", static_cast<int>(d));
+    return op.tensors["y"].GetDataType() == ge::DT_FLOAT16 ? 0 : 2;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (lambda a, b, *, low=0.5, wide=True: k.vadds(k.vmul(a, b), low), "2 3 4 5 "),
+        (lambda a, b: k.vmul(k.reduce_max(a), b), "2 3 1 1 "),
+        (lambda a, b: k.vadd(k.reduce_sum(a, 1), k.vrelu(k.reduce_sum(b, 1))), "2 1 4 5 "),
+    ],
+)
+def test_shape_function_of_a_program(program: Any, expected: str, tmp_path: Path) -> None:
+    operator = tbe.CustomOperator("my.ops", "Own", k.kernel(program))
+    operator.add("n", {})
+    (tmp_path / "p.cpp").write_text(tbe.prototype(operator) + SHAPES)
+    stand_ins = Path(__file__).parent / "cann_stand_in"
+    words = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{stand_ins}", "p.cpp", "-o", "p"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "p"], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == expected
+
+
 def test_attributes_that_are_missing_or_lists() -> None:
     operator = tbe.CustomOperator("my.ops", "EveryThing", everything)
     with pytest.raises(UnsupportedError, match="node 'n': EveryThing needs the attribute steep"):
@@ -243,7 +278,7 @@ def test_files_and_what_was_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     build = flow.compile_for_ascend(options(tmp_path), "Ascend310P3")
     made = tmp_path / "out"
-    operator = ["custom_gelu.py", "custom_gelu.ini", "custom_gelu_plugin.cc"]
+    operator = ["custom_gelu.py", "custom_gelu.ini", "custom_gelu_plugin.cc", "custom_gelu_proto.cc"]
     decode = [aicpu.HEADER, aicpu.KERNELS, aicpu.PROTO, "yolo_decode.ini", "yolo_decode_plugin.cc"]
     assert {p.name for p in made.iterdir()} == {"model.onnx", "atc.sh", "ascend.json", *operator, *decode}
     assert build.operators == {"test.ascend::CustomGelu": operator, "npuforge::YoloDecode": decode} and not build.ran

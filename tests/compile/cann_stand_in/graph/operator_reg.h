@@ -90,6 +90,7 @@ inline std::map<std::string, std::function<graphStatus(Operator&)>>& shape_funct
 }
 struct Int {};
 struct Float {};
+struct Bool {};
 struct ListInt {};
 struct ListFloat {};
 struct Declared {
@@ -99,6 +100,10 @@ struct Declared {
     template <class Kind>
     Declared& attribute(const char* name, Kind) {
         return add(prototype.attributes, name);
+    }
+    template <class Kind, class Value>
+    Declared& attribute(const char* name, Kind kind, Value) {
+        return attribute(name, kind);
     }
     Declared& add(std::vector<std::string>& to, const char* name) {
         to.push_back(name);
@@ -112,6 +117,7 @@ struct Declared {
 #define REG_OP(type) static const ge::Declared declared_##type = ge::Declared(#type)
 #define INPUT(name, types) input(#name, ge::types)
 #define OUTPUT(name, types) output(#name, ge::types)
+#define ATTR(name, kind, otherwise) attribute(#name, ge::kind{}, otherwise)
 #define REQUIRED_ATTR(name, kind) attribute(#name, ge::kind{})
 #define OP_END_FACTORY_REG(type) add(ge::prototypes()["end"].inputs, #type);
 #define IMPLEMT_COMMON_INFERFUNC(name) static ge::graphStatus name(ge::Operator& op)
