@@ -6,7 +6,7 @@ order, before it: N, C, H, W with axis 1 is N, H, W, C.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,16 @@ def scales(x: np.ndarray, axis: int, mode: str, uniform: bool = False) -> Tensor
     whole = spread.max() if uniform else high.max() - low.min()
     scale = np.ones(channels) if whole == 0.0 else whole * (np.maximum(spread, whole / 1024) / whole) ** ALPHA / 255
     return TensorQuant(scale, np.clip(round_half_up(-128 - low / scale), -128, 127).astype(np.int32))
+
+
+def raised(quant: TensorQuant, least: np.ndarray) -> TensorQuant:
+    """Output scales of no less than `least` [C], where a multiplier would not fit (DESIGN section 4); the range grows around the same zero point."""
+    if quant.dtype == "bf16" or (quant.scale >= least).all():
+        return quant
+    if quant.fix_point is None:
+        return replace(quant, scale=np.maximum(quant.scale, least))
+    fix = int(np.floor(-np.log2(least.max())))
+    return replace(quant, scale=np.full_like(quant.scale, 2.0**-fix), fix_point=fix)
 
 
 def padded(x: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@ RMSNormalization, GroupNormalization and InstanceNormalization share it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from npuforge.hw_kernels.edges import (
     leaving_affine,
 )
 from npuforge.hw_kernels.fixed_math import normalised
-from npuforge.hw_kernels.kernel_data import Stored, rounding_bound
+from npuforge.hw_kernels.kernel_data import Stored, raised, rounding_bound
 
 LARGEST = 32767
 BITS, FLOAT_BITS = 12, 20  # fraction bits of a normalised value on its way to int8, to a float
@@ -63,15 +63,9 @@ class Int8Settings:
 
 
 def fitting(y: TensorQuant, parameters: Parameters) -> TensorQuant:
-    """The output's scales, raised where a multiplier or an offset would not fit (DESIGN section 4); the range grows around the same zero point."""
-    if y.dtype == "bf16":
-        return y
+    """The output's scales, raised where a multiplier or an offset would not fit."""
     factor = np.abs(parameters.scale).max(axis=0) * 2.0**-BITS / LARGEST
-    least = np.maximum(factor, np.abs(parameters.bias).max(axis=0) / OFFSET_MAX)
-    if y.fix_point is None:
-        return replace(y, scale=np.maximum(y.scale, least))
-    fix = min(y.fix_point, int(np.floor(-np.log2(least.max())))) if least.any() else y.fix_point
-    return replace(y, scale=np.full_like(y.scale, 2.0**-fix), fix_point=fix)
+    return raised(y, np.maximum(factor, np.abs(parameters.bias).max(axis=0) / OFFSET_MAX))
 
 
 def int8_settings(x: TensorQuant, y: TensorQuant, parameters: Parameters) -> Int8Settings:

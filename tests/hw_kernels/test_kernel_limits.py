@@ -1,4 +1,4 @@
-"""Kernels on the NPU's data at their largest sizes and values: no sum overflows; the C++ (undefined behaviour traps) gives the integers' bits."""
+"""Kernels on the NPU's data over drawn shapes, magnitudes and offsets (stated error), and at their largest sizes and values: no sum overflows; the C++ (undefined behaviour traps) gives the integers' bits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kernel_support import COMPILERS, function, library, outputs, passed
 
 from npuforge.compile.ir.graph import Node
@@ -23,6 +25,49 @@ def halves(shape: tuple[int, ...], low: float, high: float) -> np.ndarray:
     x = np.full(shape, low)
     x.reshape(-1)[::2] = high
     return x
+
+
+def within(name: str, attrs: dict[str, Any], inputs: list[np.ndarray], mode: str) -> None:
+    """The error is within what the operator states."""
+    op = operator.registry()[name]
+    form = own_kernel(op, "bf16" if mode == "bf16" else "int8")
+    node = Node("n", name, [f"x{i}" for i in range(len(inputs))], ["y"], attrs)
+    assert form is not None
+    run = form.run(node, inputs, mode)
+    off = np.abs(run.results[0] - op.reference(node, run.inputs)[0])
+    assert (off <= run.bounds[0]).all(), float((off / run.bounds[0]).max())
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    channels=st.integers(1, 20),
+    pixels=st.integers(1, 6),
+    magnitude=st.floats(-6, 5),
+    offset=st.floats(-4, 4),
+    unlike=st.floats(0, 3),
+    mode=st.sampled_from(MODES),
+)
+def test_drawn_tensors_stay_within_the_stated_error(
+    seed: int, channels: int, pixels: int, magnitude: float, offset: float, unlike: float, mode: str
+) -> None:
+    """Channels up to 10^3 unlike, values from 10^-9 to 10^9, means up to 4 deviations off; scales and biases of either sign."""
+    random = np.random.default_rng(seed)
+    ranges = 10.0 ** (magnitude + random.uniform(-unlike, unlike, channels))
+    x = (random.normal(offset, 1.0, (2, channels, pixels)) * ranges[:, None]).astype(np.float32)
+    scale, bias = random.normal(0, 2, (2, channels)).astype(np.float32)
+    epsilon = float(10.0 ** random.uniform(-12, 0))
+    groups = int(random.choice([g for g in range(1, channels + 1) if channels % g == 0]))
+    within("Softmax", {"axis": int(random.integers(0, 3))}, [x], mode)
+    within("GroupNormalization", {"num_groups": groups, "epsilon": epsilon}, [x, scale, bias], mode)
+    features = np.moveaxis(x, 1, -1)
+    within("LayerNormalization", {"axis": -1, "epsilon": epsilon}, [features, scale, bias], mode)
+    within(
+        "RMSNormalization",
+        {"axis": 1, "epsilon": epsilon},
+        [features, np.broadcast_to(scale, (pixels, channels))],
+        mode,
+    )
 
 
 SIDE = (1, 16, 32, 64)  # 2^15 values

@@ -11,6 +11,7 @@ from npuforge.compile.ir.quantization import OutputStage
 from npuforge.hw_kernels.arithmetic import pwl_stage
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
+from npuforge.hw_kernels.ops.leaky_relu_mask.on_npu_data import KERNEL_BF16, KERNEL_INT8
 
 
 def integer_mask(x: np.ndarray, z_in: np.ndarray, stage: OutputStage) -> tuple[np.ndarray, np.ndarray]:
@@ -58,6 +59,8 @@ class LeakyReluMask(HostOp):
         ),
         _kernel_case,
     )
+    kernel_int8 = KERNEL_INT8
+    kernel_bf16 = KERNEL_BF16
     cases = (
         Case([(2, 3, 4, 5)], {"alpha": 0.1}, outputs=2),
         Case([(1, 17, 1, 1)], {"alpha": -1.5}, outputs=2, why="a negative slope"),
