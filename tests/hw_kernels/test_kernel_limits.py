@@ -83,6 +83,8 @@ NORMALISED: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("RMSNormalization", {"axis": 1, "epsilon": 0.0}, [np.eye(1, 2**15).reshape(1, 2048, 16), np.ones((2048, 16))]),
     ("Softmax", {"axis": 1}, [halves((1, 1024, 1), -1e5, 1e5)]),
     ("Softmax", {"axis": 1}, [np.zeros((1, 1024, 1))]),
+    ("Softmax", {"axis": 1}, [np.array([3e38, -3e38, 2.99e38, 1.0]).reshape(1, 4, 1)]),
+    ("Softmax", {"axis": 1}, [np.array([-1e6, 1e-6, 2e6, 2e6]).reshape(1, 4, 1)]),
 ]
 
 

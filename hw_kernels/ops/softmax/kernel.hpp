@@ -82,13 +82,13 @@ struct SoftmaxRows {
 
 /// Softmax of int8. False, with nothing written, where a size, the fraction bits or a shift is out of range.
 /// \tparam MAX_LENGTH values of a row at most
-/// \param in_edges per channel, into integers with `fraction_bits` (0 .. 12) \param out_edge from SOFTMAX_UNIT_BITS
+/// \param in_edges per channel, into integers with `fraction_bits` (-128 .. 12) \param out_edge from SOFTMAX_UNIT_BITS
 template <int MAX_LENGTH>
 inline bool softmax_int8(const int8_t x[], const int32_t in_edges[], int32_t fraction_bits, int32_t out_edge,
                          int32_t outer, int32_t length, int32_t inner, int32_t channels, int32_t along_channels,
                          int8_t y[]) {
     const SoftmaxRows rows = {outer, length, inner, channels, along_channels != 0};
-    if (!rows.legal(MAX_LENGTH) || fraction_bits < 0 || fraction_bits > 12) return false;
+    if (!rows.legal(MAX_LENGTH) || fraction_bits < -128 || fraction_bits > 12) return false;
     if (!legal_edges(in_edges, channels) || !legal_edges(&out_edge, 1)) return false;
     const Edge out = read_edge(out_edge);
     int32_t logits[MAX_LENGTH], unit[MAX_LENGTH];
