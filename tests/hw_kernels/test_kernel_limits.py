@@ -38,7 +38,7 @@ def within(name: str, attrs: dict[str, Any], inputs: list[np.ndarray], mode: str
     assert (off <= run.bounds[0]).all(), float((off / run.bounds[0]).max())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     channels=st.integers(1, 20),
