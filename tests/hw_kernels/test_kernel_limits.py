@@ -71,7 +71,7 @@ def test_drawn_tensors_stay_within_the_stated_error(
 
 
 SIDE = (1, 16, 32, 64)  # 2^15 values
-NORMALISED: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
+EXTREME: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("GroupNormalization", {"num_groups": 1}, [halves(SIDE, -3e4, 3e4), np.full(16, 100.0), np.full(16, -100.0)]),
     (
         "GroupNormalization",
@@ -88,9 +88,15 @@ NORMALISED: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(NORMALISED)))
-def test_the_largest_sets(number: int, tmp_path: Path) -> None:
-    name, attrs, inputs = NORMALISED[number]
+@pytest.fixture(scope="module")
+def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all, so that every kernel is compiled once."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.mark.parametrize("number", range(len(EXTREME)))
+def test_the_largest_sets(number: int, build_folder: Path) -> None:
+    name, attrs, inputs = EXTREME[number]
     op = operator.registry()[name]
     node = Node("n", name, [f"x{i}" for i in range(len(inputs))], ["y"], attrs)
     place = folder(op)
@@ -99,7 +105,7 @@ def test_the_largest_sets(number: int, tmp_path: Path) -> None:
         form = own_kernel(op, level)
         assert form is not None
         text = function("call", form.top, form.arguments, accepts=True)
-        call = library(place / "kernel.hpp", text, COMPILER, FLAGS, tmp_path / level).call
+        call = library(place / "kernel.hpp", text, COMPILER, FLAGS, build_folder / f"{place.name}-{level}").call
         for mode in MODES:
             if (mode == "bf16") != (level == "bf16"):
                 continue
