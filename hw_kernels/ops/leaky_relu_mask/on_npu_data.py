@@ -28,8 +28,8 @@ def int8_stage(x: Stored, y: np.ndarray, mode: str, slope: float) -> tuple[Outpu
     shift = factor_shift(factors)
     m = multiplier(factors, np.broadcast_to(shift, factors.shape))
     zero = out.zero_point.astype(np.int8)
-    limits = {"low": np.full(len(zero), -128, np.int8), "high": np.full(len(zero), 127, np.int8)}
-    return OutputStage("pwl", shift.astype(np.int8), zero, m_pos=m[0], m_neg=m[1], **limits), out
+    low, high = (np.full(len(zero), edge, np.int8) for edge in (-128, 127))
+    return OutputStage("pwl", shift.astype(np.int8), zero, m_pos=m[0], m_neg=m[1], low=low, high=high), out
 
 
 def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
