@@ -1,7 +1,8 @@
 """TBE-style DSL source, operator information and ONNX parser plug-in for CANN, generated from an operator's NPU-DSL program.
 
 The program is traced once per set of attribute values that the network has; the source picks the traced sequence by the attributes it is called with.
-Curves that TBE has no instruction for are written with `vexp` and `vrec` (GELU by Abramowitz and Stegun 7.1.26, error of erf below 1.5e-7).
+Curves that TBE has no instruction for are written with `vexp`, `vlog` and `vrec` (GELU and erf by Abramowitz and Stegun 7.1.26, error of erf below 1.5e-7;
+below 5e-6 where |x| < 2e-5, as its sign is a clipped line).
 """
 
 from __future__ import annotations
@@ -34,14 +35,26 @@ _CURVES = {
     n = _adds(tbe.vmul(e, _adds(e, 2.0)), 2.0)
     return tbe.vmul(x, _adds(_muls(tbe.vrec(n), -2.0), 1.0))
 """,
-    "Gelu": """def _gelu(x):
-    z = _muls(tbe.vabs(x), 0.7071067811865476)
+    "Erfc": """def _erfc(z):
     t = tbe.vrec(_adds(_muls(z, 0.3275911), 1.0))
     tail = _muls(t, 1.061405429)
     for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
         tail = tbe.vmul(_adds(tail, coefficient), t)
-    tail = tbe.vmul(tail, tbe.vexp(_muls(tbe.vmul(z, z), -1.0)))
+    return tbe.vmul(tail, tbe.vexp(_muls(tbe.vmul(z, z), -1.0)))
+""",
+    "Gelu": """def _gelu(x):
+    tail = _erfc(_muls(tbe.vabs(x), 0.7071067811865476))
     return tbe.vsub(tbe.vrelu(x), tbe.vmul(tbe.vabs(x), _muls(tail, 0.5)))
+""",
+    "Erf": """def _erf(x):
+    sign = tbe.vmins(tbe.vmaxs(_muls(x, 6.0e4), _number(x, -1.0)), _number(x, 1.0))
+    return tbe.vmul(sign, _adds(_muls(_erfc(tbe.vabs(x)), -1.0), 1.0))
+""",
+    "Softplus": """def _softplus(x):
+    return tbe.vadd(tbe.vrelu(x), tbe.vlog(_adds(tbe.vexp(_muls(tbe.vabs(x), -1.0)), 1.0)))
+""",
+    "Elu": """def _elu(x, alpha):
+    return tbe.vadd(tbe.vrelu(x), _muls(_adds(tbe.vexp(tbe.vmins(x, _number(x, 0.0))), -1.0), alpha))
 """,
 }
 _BOTH = """def _both(a, b):
@@ -51,7 +64,7 @@ _BOTH = """def _both(a, b):
 _RANK = """def _shape(own, *others):
     return (1,) * (max(len(s) for s in others) - len(own)) + tuple(own)
 """
-_NEEDS = {"Tanh": ("Sigmoid",), "Silu": ("Sigmoid",)}
+_NEEDS = {"Tanh": ("Sigmoid",), "Silu": ("Sigmoid",), "Gelu": ("Erfc",), "Erf": ("Erfc",)}
 
 
 def file_name(kind: str) -> str:
@@ -114,6 +127,8 @@ def _steps(activation: Activation, x: str) -> list[str]:
         return low + ([f"tbe.vmins({x}, _number({x}, {activation.high!r}))"] if activation.high < math.inf else [])
     if kind == "Exp":
         return [f"tbe.vexp({x})"]
+    if kind == "Elu":
+        return [f"_elu({x}, {activation.alpha!r})"]
     if kind in _CURVES:
         return [f"_{kind.lower()}({x})"]
     raise UnsupportedError(f"the activation {kind} has no TBE form here; expected one of the NPU DSL's")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation
-from npuforge.hw_kernels.activations import CURVE_EDGE, TABLE_CURVES
+from npuforge.hw_kernels.activations import CURVE_EDGE, ELU_ALPHA_MAX, TABLE_CURVES, is_supported
 from npuforge.hw_kernels.arithmetic import FRACTION_BITS_MAX, FRACTION_BITS_MIN
 from npuforge.hw_kernels.dsl.tile import Dtype
 from npuforge.hw_kernels.dsl.trace import Operation, Value, failure, tile_of, where
@@ -201,6 +201,18 @@ vsigmoid = _curve("vsigmoid", "Sigmoid")
 vsilu = _curve("vsilu", "Silu")
 vgelu = _curve("vgelu", "Gelu")
 vmish = _curve("vmish", "Mish")
+vsoftplus = _curve("vsoftplus", "Softplus")
+verf = _curve("verf", "Erf")
+
+
+def velu(x: Any, alpha: Any = 1.0) -> Value:
+    """x, or alpha*(e^x - 1) where x < 0, by table on [-8, 8) and its tails outside."""
+    bend = Activation("Elu", alpha=number("velu", alpha))
+    if not is_supported(bend):
+        raise failure(
+            "velu", f"expected an alpha of {ELU_ALPHA_MAX:g} or less, found {bend.alpha:g}: the tail has 16 bits"
+        )
+    return _affine("velu", x, activation=bend)
 
 
 def vexp(x: Any) -> Value:
@@ -222,8 +234,8 @@ def bounds(tile: Value) -> tuple[float, float]:
     """Smallest and largest value that the operations leave possible, whatever the inputs."""
     o, free = tile.operation, (-math.inf, math.inf)
     kind = o.activation.kind
-    if kind in ("Tanh", "Sigmoid"):
-        low, high = (-1.0, 1.0) if kind == "Tanh" else (0.0, 1.0)
+    if kind in ("Tanh", "Erf", "Sigmoid"):
+        low, high = (0.0, 1.0) if kind == "Sigmoid" else (-1.0, 1.0)
     else:
         low, high = bounds(Value(tile.trace, o.a)) if o.kind in ("affine", "scale", "pool_max") else free
         if math.isfinite(low) or math.isfinite(high):

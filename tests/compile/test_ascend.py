@@ -40,6 +40,7 @@ def everything(a: Any, b: Any, *, steep: int, folded: bool = False) -> Any:
     low = k.vmins(k.vmaxs(k.vsub(a, b), -1.5), 2.5)
     bent = k.vlrelu(k.vadds(k.vmuls(a, -0.75), 0.25), 0.1)
     curves = k.vadd(k.vadd(k.vsilu(a), k.vgelu(b)), k.vadd(k.vmish(a), k.vsigmoid(b)))
+    curves = k.vadd(curves, k.vadd(k.vsoftplus(a), k.vadd(k.verf(b), k.velu(k.vmuls(a, 2.0), 1.5))))
     for _ in range(steep):
         bent = k.vmul(bent, k.vabs(low))
     return k.vadd(k.vrelu(bent) if folded else bent, curves)
@@ -50,7 +51,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, built: list[Any]) -> None:
     dsl: Any = types.ModuleType("tbe.dsl")
     for name, function in {
         "vadd": np.add, "vsub": np.subtract, "vmul": np.multiply, "vadds": np.add, "vmuls": np.multiply,
-        "vmaxs": np.maximum, "vmins": np.minimum, "vabs": np.abs, "vexp": np.exp, "vrec": np.reciprocal,
+        "vmaxs": np.maximum, "vmins": np.minimum, "vabs": np.abs, "vexp": np.exp, "vrec": np.reciprocal, "vlog": np.log,
         "vrelu": lambda x: np.maximum(x, 0), "vlrelu": lambda x, alpha: np.where(x < 0, x * alpha, x),
         "vmax": np.maximum, "broadcast": np.broadcast_to,
         "reduce_max": lambda x, axis, keepdims: x.max(axis=axis, keepdims=keepdims),

@@ -72,13 +72,20 @@ def test_the_optimiser_joins_what_needs_no_tile_between() -> None:
 
 UNARY: list[Callable[[Any], Any]] = [
     lambda x: k.vadds(x, 0.5), lambda x: k.vmuls(x, -1.5), k.vrelu, k.vabs, k.vtanh, k.vsigmoid, lambda x: k.vmaxs(x, -1.0),
+    k.vsoftplus, k.verf, lambda x: k.velu(x, 1.5),
     lambda x: k.vmins(x, 2.0), lambda x: k.vlrelu(x, 0.25),
 ]  # fmt: skip
 BINARY: list[Callable[[Any, Any], Any]] = [k.vadd, k.vsub, k.vmul]
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 99), st.integers(0, 99)),
+        min_size=1,
+        max_size=12,
+    )
+)
 def test_optimising_keeps_the_meaning(choices: list[tuple[int, int, int]]) -> None:
     @kernel
     def drawn(x: Any, y: Any) -> Any:

@@ -286,6 +286,15 @@ def test_bf16_exp_needs_a_bounded_argument() -> None:
     )  # half a step of 8 significant bits
 
 
+def test_elu_refuses_an_alpha_that_its_tail_cannot_hold() -> None:
+    with pytest.raises(
+        InstructionError, match=r"velu: expected an alpha of 15 or less, found 16: the tail has 16 bits"
+    ):
+        kernel(lambda x: k.velu(x, 16.0)).trace()
+    with pytest.raises(InstructionError, match="expected a finite number"):
+        kernel(lambda x: k.velu(x, "2")).trace()
+
+
 # ---- drawn programs
 STEPS: list[Callable[[Any, Any], Any]] = [
     k.vadd,
@@ -296,6 +305,8 @@ STEPS: list[Callable[[Any, Any], Any]] = [
     lambda x, y: k.vadds(k.vmuls(x, -0.5), 0.25),
     lambda x, y: k.vlrelu(k.vadd(x, k.vmuls(y, 2.0)), 0.2),
     lambda x, y: k.vmuls(k.vgelu(x), 2.0),
+    lambda x, y: k.velu(k.vsub(y, x), 2.0),
+    lambda x, y: k.verf(k.vmuls(k.vsoftplus(x) if x.dtype == k.BF16 else x, 0.75)),
     lambda x, y: k.cast(k.vmul(x, y), x.dtype, -1.0, 2.0),
     lambda x, y: k.vadd(x, k.reduce_max(y, 2)),
     lambda x, y: k.vmul(x, k.cast(k.reduce_mean(y), y.dtype)),
