@@ -1,6 +1,7 @@
 """Every operator of the kit, and the standard ones it names, from torch by its current exporter through import to the devices: same numbers.
 
-All of them in one network, each on inputs of its own. Run where PyTorch is.
+All of them in one network, each on inputs of its own. Resize is in `test_torch_modules.py`: `ReferenceExecutor` runs only the kit's form of it. Run where
+PyTorch is.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.torch
 NAMED = (
     "Conv", "ConvTranspose", "BatchNormalization", "LeakyRelu", "PRelu", "Relu", "Clip", "HardSigmoid", "HardSwish", "Mish", "Sigmoid", "Tanh", "Gelu",
     "MaxPool", "AveragePool", "ReduceMean", "Softmax", "LayerNormalization", "GroupNormalization", "Gemm", "MatMul", "DepthToSpace",
-    "SpaceToDepth", "NonMaxSuppression", "Resize",
+    "SpaceToDepth", "NonMaxSuppression",
 )  # fmt: skip
 
 
