@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
-from npuforge.compile.ir.graph import Graph, Grid, Node, TensorInfo
+from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.steps.constant_grids import keep_grid
 from npuforge.compile.steps.onnx_nodes import infer_node, refuse_unknown_words, run_node, split_operator
 from npuforge.compile.steps.rewrite import Editor
+from npuforge.compile.steps.size_remedy import shape_remedy
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.activations import CURVES
 
@@ -52,7 +53,7 @@ def propagate(graph: Graph) -> None:
             if name:
                 graph.constants[name] = value
                 graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
-        _keep_grid(graph, node)
+        keep_grid(graph, node)
     graph.nodes = kept
     _refuse_open_convolutions(graph)
     _write_constant_outputs(graph)
@@ -69,20 +70,6 @@ def _write_constant_outputs(graph: Graph) -> None:
         for node in graph.nodes:
             node.inputs = [value if t == name else t for t in node.inputs]
         graph.nodes.append(Node(f"{name}/copy", "Identity", [value], [name], sources=[f"{name}/copy"]))
-
-
-def _keep_grid(graph: Graph, node: Node) -> None:
-    """The scales of a constant that comes from integers, also behind a Transpose."""
-    name = node.outputs[0]
-    if node.op == "DequantizeLinear" and not node.attrs.get("block_size", 0):
-        scale = graph.constants[node.inputs[1]].astype(np.float64).reshape(-1)
-        zero = graph.constants[node.inputs[2]] if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
-        if graph.constants[node.inputs[0]].dtype.kind in "iu":
-            graph.grids[name] = Grid(scale, zero.astype(np.int64).reshape(-1), node.attrs.get("axis", 1))
-    elif node.op == "Transpose" and node.inputs[0] in graph.grids:
-        grid, rank = graph.grids[node.inputs[0]], graph.constants[name].ndim
-        perm = node.attrs.get("perm") or list(range(rank))[::-1]
-        graph.grids[name] = replace(grid, axis=perm.index(grid.axis % rank))
 
 
 def _refuse_open_convolutions(graph: Graph) -> None:
@@ -122,16 +109,6 @@ def _constant_outputs(graph: Graph, node: Node) -> list[np.ndarray] | None:
         ) from error
 
 
-def _shape_remedy(node: Node) -> str:
-    pads = node.attrs.get("pads")
-    if isinstance(pads, list) and any(isinstance(p, int) and p < 0 for p in pads):
-        return f"its attribute pads is {pads[:8]}: cut the border off with a Slice instead, and export it again"
-    return (
-        "where --shape gives the size, give one that the network's strides divide (height and width multiples of 32, for most networks); "
-        f"otherwise export it again, without this {node.op} if it is no part of the network"
-    )
-
-
 def _infer(graph: Graph, node: Node) -> None:
     for name in node.inputs:
         if name and name not in graph.tensors:
@@ -149,7 +126,7 @@ def _infer(graph: Graph, node: Node) -> None:
         first = (str(error).splitlines() or [""])[0]
         shapes = ", ".join(f"{t} {list(graph.tensors[t].shape)}" for t in node.inputs if t)
         raise ModelError(
-            f"node '{node.name}' ({node.op}): shapes do not fit ({first}; inputs: {shapes}); {_shape_remedy(node)}"
+            f"node '{node.name}' ({node.op}): shapes do not fit ({first}; inputs: {shapes}); {shape_remedy(node, graph)}"
         ) from error
     for name, (shape, dtype) in zip(node.outputs, found, strict=True):
         if not name:

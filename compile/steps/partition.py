@@ -66,6 +66,12 @@ SEMANTICS = {"int8": has_integer_semantics, "bf16": has_bf16_semantics}
 HEAD_REASON = "no convolution follows: what comes behind the last one runs in float on the CPU, so that scores and boxes keep their resolution"
 FLOAT_REASON = "the quantised model leaves this output in float and gives no scale for it: calibration images (--calib) bring it to the NPU"
 
+
+def is_quantised(graph: Graph) -> bool:
+    """Whether the model brings scales and quantised weights. Scales alone (a pair of QuantizeLinear and DequantizeLinear between float convolutions) are but ranges."""
+    return bool(graph.grids) and any(node.weight_scale is not None for node in graph.nodes)
+
+
 # What makes a node canonical (contract of import and fuse): attributes that must be there.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "Conv": ("kernel_shape", "strides", "pads", "dilations", "group"),
@@ -112,16 +118,17 @@ def partition(
 ) -> Graph:
     """Sets `device` and `reason` of every node and builds `graph.partitions`; nodes end up in execution order.
 
-    `calibrated`: whether images will tell the scales that a quantised model does not give. `limit`: another hardware's reason against a node.
+    `calibrated`: whether images will tell the scales that a quantised model does not give (a model without quantised weights needs them anyway). `limit`: another hardware's reason against a node.
     """
     editor = Editor(graph)
     region = editor.reaches_convolution()
+    left_in_float = not calibrated and is_quantised(graph)
     before_another = {id(p) for n in editor.ordered() if id(n) in region for t in n.inputs if (p := editor.producer(t))}
     for node in editor.ordered():
         node.reason = failed(node, graph, precision) if id(node) in region else HEAD_REASON
         if limit is not None and not node.reason:
             node.reason = limit(node, graph)
-        if graph.grids and not calibrated and id(node) not in before_another and not node.reason:
+        if left_in_float and id(node) not in before_another and not node.reason:
             node.reason = "" if node.outputs[0] in graph.grids else FLOAT_REASON
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
