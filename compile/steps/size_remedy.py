@@ -84,4 +84,6 @@ def shape_remedy(node: Node, graph: Graph) -> str:
             f"the network's strides up to here ask for a height in multiples of {rows} and a width of {columns}, '{name}' has {size[0]} x {size[1]}: "
             f"where --shape gives the size, give for example --shape {name}={'x'.join(map(str, fitting))}; otherwise {again}"
         )
+    if any(t in graph.constants for t in node.inputs):  # a size may be baked in
+        return f"where --shape gives the size, give the one that the network was exported for; otherwise {again}"
     return again
