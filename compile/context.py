@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.hw_kernels.arch import Arch
@@ -74,9 +74,10 @@ class Options:
 
 @dataclass
 class Context:
-    """Filled step by step."""
+    """Filled step by step. `limit`: another hardware's reason against a node, empty if it takes it."""
 
     options: Options
+    limit: Callable[[Node, Graph], str] | None = None
     preprocess: Preprocess = field(default_factory=Preprocess)
     notices: list[str] = field(default_factory=list)
     statistics: Statistics | None = None

@@ -115,18 +115,20 @@ def largest_pre(node: Node, statistics: Statistics) -> float:
     return largest_pre_activation(before, node.activation)
 
 
-class _Groups:
+class Groups:
     """Tensors that must share one fix point."""
 
     def __init__(self) -> None:
         self.parent: dict[str, str] = {}
 
     def root(self, tensor: str) -> str:
+        """The member that stands for the group of `tensor`."""
         while self.parent.setdefault(tensor, tensor) != tensor:
             tensor = self.parent[tensor]
         return tensor
 
     def join(self, a: str, b: str) -> None:
+        """Both groups become one."""
         self.parent[self.root(a)] = self.root(b)
 
 
@@ -168,7 +170,7 @@ class _Layer:
 
 def fix_points(region: Region, statistics: Statistics, calibrator: str) -> dict[str, int]:
     """Fix point of every tensor of the region."""
-    groups = _Groups()
+    groups = Groups()
     for node in region.nodes:
         if operator.get(node).moves_bytes:
             for tensor in activation_inputs(node, region.graph):

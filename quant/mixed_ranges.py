@@ -1,4 +1,7 @@
-"""Finds concatenations that put unlike ranges under one scale (`pow2` mode shares one fix point): small values lose their resolution there."""
+"""Which ranges are unlike, and the concatenations that put such ranges under one scale: small values lose their resolution there.
+
+In `pow2` mode, where a tensor has one fix point, `compile/steps/separate_ranges.py` leaves none.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,16 @@ import numpy as np
 
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.quant.regions import activation_inputs
-from npuforge.quant.statistics import Statistics
+from npuforge.quant.statistics import Statistics, TensorStatistics
 
-FEW_STEPS = 16  # a part that spans fewer steps of the common scale has lost its resolution
-UNLIKE = 16.0  # ranges further apart than this are unlike
+FEW_STEPS = (
+    16  # a part that spans fewer steps of the common scale has lost its resolution: what the report calls flattened
+)
+FEWEST_OF_WIDEST = (
+    64  # with a power-of-two scale the widest part fills at least these of the 127 steps to one side of zero
+)
+UNLIKE = float(FEWEST_OF_WIDEST // FEW_STEPS)  # ranges further apart than this factor, 4, are unlike
+ROUNDING = 1.0 + 1e-4  # ranges measured twice, of one float graph written in two ways, differ by float32's rounding
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,11 @@ class MixedRange:
         )
 
 
+def largest(seen: TensorStatistics) -> np.ndarray:
+    """Largest magnitude of every channel, float64 [C]."""
+    return np.maximum(np.abs(seen.low), np.abs(seen.high))
+
+
 def mixed_ranges(qgraph: QGraph, statistics: Statistics) -> list[MixedRange]:
     """Every part of every concatenation on the NPU that its common scale flattens, in the order of the nodes."""
     found: list[MixedRange] = []
@@ -43,10 +57,10 @@ def mixed_ranges(qgraph: QGraph, statistics: Statistics) -> list[MixedRange]:
             seen = statistics.tensors.get(tensor)
             if seen is None:  # a quantised model brought its scale, nothing was measured
                 continue
-            ranges[tensor] = float(np.maximum(np.abs(seen.low), np.abs(seen.high)).max(initial=0.0))
+            ranges[tensor] = float(largest(seen).max(initial=0.0))
         widest = max(ranges.values(), default=0.0)
         for tensor, size in ranges.items():
             steps = int(size / float(quant.scale[0]))
-            if 0.0 < size * UNLIKE < widest and steps < FEW_STEPS:
+            if 0.0 < size * UNLIKE * ROUNDING < widest and steps < FEW_STEPS:
                 found.append(MixedRange(node.name, widest, tensor, size, steps))
     return found

@@ -54,7 +54,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
     """The whole way. `options.mode` is taken as `pow2`."""
     options = dataclasses.replace(options, mode="pow2", precision="int8")
     calibrate.check_images(options)
-    ctx, build = Context(options), DpuBuild(target.name)
+    ctx, build = Context(options, target.reason), DpuBuild(target.name)
     before: list[Graph] = []
 
     def adapt(graph: Graph, _: Context) -> Graph:
@@ -63,7 +63,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         return separated(after, target)
 
     def divide(graph: Graph, _: Context) -> Graph:
-        return partition.partition(graph, limit=target.reason)
+        return partition.partition(graph, limit=ctx.limit)
 
     def graph_step(name: str, run: Any) -> pipeline.Step:
         return pipeline.Step(name, run, lambda graph: verify_graph(graph, name))

@@ -10,7 +10,7 @@ from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
 from npuforge.compile.reference import GraphExecutor
-from npuforge.compile.steps.separate_ranges import separate_unlike
+from npuforge.compile.steps.separate_ranges import break_chains, separate_unlike
 from npuforge.quant.calibrate import Arrays, calibrate
 from npuforge.quant.given import missing_scales
 from npuforge.quant.quantize import image_tensors
@@ -65,12 +65,16 @@ def run(graph: Graph, ctx: Context) -> Graph:
         )
     _measure(graph, ctx)
     assert ctx.statistics is not None
-    if ctx.options.mode == "pow2" and (separated := separate_unlike(graph, ctx.statistics)):
-        ctx.note(
-            f"node '{name}' joins unlike ranges: the convolutions behind it read its parts on their own, with a fix point each"
-            for name in separated
-        )
-        _measure(graph, ctx)
+    if ctx.options.mode == "pow2":
+        if separated := separate_unlike(graph, ctx.statistics, ctx.limit):
+            ctx.note(separated)
+            _measure(graph, ctx)
+        if tied := break_chains(graph, ctx.statistics):
+            ctx.note(
+                f"node '{name}': a wider tensor would share its fix point; a copy between them has one of its own"
+                for name in tied
+            )
+            _measure(graph, ctx)
     return graph
 
 

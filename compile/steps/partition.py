@@ -64,6 +64,7 @@ COMMON: tuple[Constraint, ...] = (has_integer_semantics, concatenates_channels, 
 SEMANTICS = {"int8": has_integer_semantics, "bf16": has_bf16_semantics}
 
 HEAD_REASON = "no convolution follows: what comes behind the last one runs in float on the CPU, so that scores and boxes keep their resolution"
+UNLIKE_REASON = "pow2 mode: one fix point would flatten the narrower of the ranges that are joined here"
 FLOAT_REASON = "the quantised model leaves this output in float and gives no scale for it: calibration images (--calib) bring it to the NPU"
 
 
@@ -133,13 +134,22 @@ def partition(
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
             _check_cpu(node, editor, precision)
-    levels = _leave_small_regions_to_cpu(editor, _fewest_levels(editor))
-    order = sorted(editor.ordered(), key=lambda n: levels[id(n)])  # stable: topological within a level
-    graph.nodes = order
-    graph.partitions = []
-    for level in sorted(set(levels.values())):
-        graph.partitions.append(_border(editor, [n for n in order if levels[id(n)] == level]))
+    _group(editor, _leave_small_regions_to_cpu(editor, _fewest_levels(editor)))
     return graph
+
+
+def divide(graph: Graph) -> None:
+    """Builds `graph.partitions` anew from the devices that its nodes have; nodes end up in execution order."""
+    editor = Editor(graph)
+    _group(editor, _fewest_levels(editor))
+
+
+def _group(editor: Editor, levels: dict[int, int]) -> None:
+    order = sorted(editor.ordered(), key=lambda n: levels[id(n)])  # stable: topological within a level
+    editor.graph.nodes = order
+    editor.graph.partitions = [
+        _border(editor, [n for n in order if levels[id(n)] == level]) for level in sorted(set(levels.values()))
+    ]
 
 
 def failed(node: Node, graph: Graph, precision: str = "int8") -> str:

@@ -27,7 +27,10 @@ def run(graph: Graph, ctx: Context) -> QGraph:
     assert ctx.statistics is not None
     qgraph = quantize(graph, ctx.statistics, options.mode, options.calibrator, options.alpha, ctx.preprocess)
     ctx.qgraph = qgraph
-    ctx.note(str(mixed) for mixed in mixed_ranges(qgraph, ctx.statistics))
+    mixed = mixed_ranges(qgraph, ctx.statistics)
+    if options.mode == "pow2" and mixed:  # the calibrate step keeps unlike ranges apart
+        raise QuantisationError(str(mixed[0]))
+    ctx.note(map(str, mixed))
     return qgraph
 
 

@@ -6,6 +6,7 @@ from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.steps.partition import (
     FLOAT_REASON,
     HEAD_REASON,
+    UNLIKE_REASON,
     concatenates_channels,
     is_canonical,
     is_worth_the_npu,
@@ -50,6 +51,8 @@ def remedy(node: Node, graph: Graph) -> str:
         return HEAD
     if node.reason == FLOAT_REASON:
         return "nothing in the model: give calibration images (--calib)"
+    if node.reason == UNLIKE_REASON:
+        return "quantise with --mode fine, which has a scale per channel; or give boxes and scores outputs of their own"
     if node.reason.startswith(_text(is_worth_the_npu)):
         return "nothing, the CPU is faster here; it comes over once the CPU nodes around it do"
     if node.reason == _text(concatenates_channels):

@@ -1,56 +1,47 @@
-"""In `pow2` mode a concatenation has one fix point, which flattens a part of small values beside a part of large ones. Where convolutions read it, each reads the
-like parts on their own instead, and the sums are added: conv(a ‖ b) = conv_a(a) + conv_b(b), exact in real arithmetic. (A curve stays with its convolution: a DPU has none behind a sum.) A rule of the calibrate step, which measures again.
+"""In `pow2` mode a tensor has one fix point, which flattens small values beside large ones. So what a concatenation of unlike ranges joins is kept apart:
+operators that treat every channel by itself run once per part, convolutions as a sum over the parts (`range_parts.py`), until the ranges are alike
+again, the network's output is reached (joined in float on the CPU), or an operator mixes channels otherwise: that one runs on the CPU.
+
+A rule of the calibrate step, which measures again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from npuforge.compile.ir.graph import Activation, Graph, Node
+from npuforge.compile.ir.errors import QuantisationError
+from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.steps.partition import CPU, NPU, UNLIKE_REASON, cpu_operators, divide, failed
+from npuforge.compile.steps.range_parts import Parts, Splitter
 from npuforge.compile.steps.rewrite import Editor
-from npuforge.hw_kernels.activations import is_curve
-from npuforge.quant.mixed_ranges import UNLIKE
+from npuforge.hw_kernels import operator
+from npuforge.quant.fix_points import Groups
+from npuforge.quant.mixed_ranges import UNLIKE, largest
+from npuforge.quant.regions import activation_inputs
 from npuforge.quant.statistics import Statistics
 
-
-def separate_unlike(graph: Graph, statistics: Statistics) -> list[str]:
-    """Rewrites `graph`, placed, in place; the names of the concatenations whose convolutions no longer read them."""
-    editor = Editor(graph)
-    found = []
-    for node in editor.ordered():
-        if node.op != "Concat" or node.device != "NPU":
-            continue
-        groups = like_parts(node.inputs, statistics)
-        readers = editor.users(node.outputs[0])
-        taken = [
-            u
-            for u in readers
-            if u.op == "Conv" and u.device == "NPU" and u.attrs["group"] == 1 and not is_curve(u.activation)
-        ]
-        if len(groups) < 2 or not taken:
-            continue
-        parts = [_joined(editor, node, group) for group in groups]
-        for conv in taken:
-            _split(editor, node, conv, groups, parts)
-        if len(taken) == len(readers) and not editor.is_output(node.outputs[0]):
-            _replace(graph, node.name, [])
-            editor.remove(node)
-        found.append(node.name)
-    if found:
-        editor.finish()
-        order = {n.name: i for i, n in enumerate(graph.nodes)}
-        for part in graph.partitions:
-            part.nodes.sort(key=lambda name: order[name])
-        _borders(graph, editor)
-    return found
+Limit = Callable[[Node, Graph], str]
 
 
-def like_parts(inputs: list[str], statistics: Statistics) -> list[list[int]]:
-    """Positions of the inputs, widest first, in groups of which none is more than a factor of 16 narrower than its widest."""
-    seen = [statistics.tensors[t] for t in inputs]
-    sizes = [float(np.maximum(np.abs(s.low), np.abs(s.high)).max(initial=0.0)) for s in seen]
+def separate_unlike(graph: Graph, statistics: Statistics, limit: Limit | None = None) -> list[str]:
+    """Rewrites `graph`, placed, in place; one notice per place where unlike ranges were kept apart, none if nothing changed.
+
+    `limit`: another hardware's reason against a node. QuantisationError where neither NPU nor CPU can take an operator.
+    """
+    separator = _Separator(graph, statistics, limit)
+    separator.run()
+    if separator.notices:
+        separator.editor.finish()
+        divide(graph)
+    return separator.notices
+
+
+def like_groups(sizes: list[float]) -> list[list[int]]:
+    """Positions, widest first, in groups of which none is more than a factor of `UNLIKE` narrower than its widest; 0 is like anything."""
     groups: list[list[int]] = []
-    for position in sorted(range(len(inputs)), key=lambda i: -sizes[i]):
+    for position in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         if groups and (sizes[position] == 0.0 or sizes[position] * UNLIKE >= sizes[groups[-1][0]]):
             groups[-1].append(position)
         else:
@@ -58,78 +49,210 @@ def like_parts(inputs: list[str], statistics: Statistics) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
-def _joined(editor: Editor, node: Node, group: list[int]) -> str:
-    """The parts of a group as one tensor."""
-    names = [node.inputs[i] for i in group]
-    if len(names) == 1:
-        return names[0]
-    channels = sum(editor.shape(t)[1] for t in names)
-    shape = (1, channels, *editor.shape(node.outputs[0])[2:])
-    target = editor.fresh_tensor(f"{node.outputs[0]}/like", shape)
-    _add(editor, node, Node(editor.fresh_node(f"{node.name}/like"), "Concat", names, [target], {"axis": 1}))
-    return target
+class _Separator:
+    """One pass in execution order; `parts` knows the tensors that are apart, `joined` those that a concatenation on the CPU is in."""
 
+    def __init__(self, graph: Graph, statistics: Statistics, limit: Limit | None) -> None:
+        self.editor, self.statistics = Editor(graph), statistics
+        self.parts: dict[str, Parts] = {}
+        self.makers: dict[str, Node] = {}
+        self.joined: set[str] = set()
+        self.whole: set[str] = set()  # tensors that are apart and were joined in float
+        self.notices: list[str] = []
 
-def _split(editor: Editor, node: Node, conv: Node, groups: list[list[int]], parts: list[str]) -> None:
-    widths = [editor.shape(t)[1] for t in node.inputs]
-    starts = np.cumsum([0, *widths])
-    weight, bias = (editor.graph.constants[t] for t in conv.inputs[1:3])
-    shape, last = editor.shape(conv.outputs[0]), len(groups) - 1
-    activation, conv.activation = conv.activation, Activation()
-    total, target = "", conv.outputs[0]
-    for number, (group, part) in enumerate(zip(groups, parts, strict=True)):
-        channels = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in group])
-        names = [
-            editor.add_constant(f"{conv.name}/{label}{number}", np.ascontiguousarray(value))
-            for label, value in (
-                ("weight", weight[:, channels]),
-                ("bias", bias if number == 0 else np.zeros_like(bias)),
+        def takes(node: Node) -> bool:
+            return not failed(node, graph) and (limit is None or not limit(node, graph))
+
+        self.splitter = Splitter(self.editor, self.parts, takes)
+
+    def run(self) -> None:
+        """The pass."""
+        for node in self.editor.ordered():
+            if node.device != NPU:
+                self._on_cpu(node)
+                continue
+            inputs = activation_inputs(node, self.editor.graph)
+            for tensor in inputs:
+                self._entry(tensor, node)
+            if node.op == "Concat":
+                self._concatenation(node)
+            elif any(t in self.parts for t in inputs):
+                self._reader(node)
+        for tensor in self.editor.graph.outputs:
+            self._joined_in_float(tensor)
+
+    def _sizes(self, tensor: str) -> np.ndarray:
+        """Largest magnitude of every channel."""
+        return largest(self.statistics.tensors[tensor])
+
+    # ---- where parts come from
+    def _concatenation(self, node: Node) -> None:
+        pieces: list[tuple[str, np.ndarray]] = []
+        sizes: list[float] = []
+        start = 0
+        for tensor in node.inputs:
+            count = self.editor.shape(tensor)[1]
+            own = self.parts.get(tensor) or Parts(np.zeros(count, np.int64), [tensor])
+            for part, name in enumerate(own.names):
+                channels = own.channels(part)
+                pieces.append((name, start + channels))
+                sizes.append(float(self._sizes(tensor)[channels].max(initial=0.0)))
+            start += count
+        groups = like_groups(sizes)
+        if len(groups) < 2 and not any(t in self.parts for t in node.inputs):
+            return
+        self.editor.remove(node)
+        if len(groups) > 1:
+            low, high = (max(sizes[i] for i in groups[end]) for end in (-1, 0))
+            self.notices.append(
+                f"node '{node.name}' joins unlike ranges (to {high:.4g} and to {low:.4g}): they are kept apart from there on, with a fix point each"
             )
-        ]
-        share = editor.fresh_tensor(f"{target}/share{number}", shape)
-        label = editor.fresh_node(f"{conv.name}/share{number}")
-        _add(editor, conv, Node(label, "Conv", [part, *names], [share], dict(conv.attrs)))
-        if number:
-            name = conv.name if number == last else editor.fresh_node(f"{conv.name}/sum{number}")
-            to = target if number == last else editor.fresh_tensor(f"{target}/sum{number}", shape)
-            if number == last:
-                editor.remove(conv)
-                editor.add(
-                    Node(name, "Add", [total, share], [to], {}, activation, list(conv.sources), conv.device), conv
-                )
-            else:
-                _add(editor, conv, Node(name, "Add", [total, share], [to], {}))
-            total = to
+        self._settle(node, [[pieces[i] for i in group] for group in groups])
+
+    def _settle(self, node: Node, groups: list[list[tuple[str, np.ndarray]]]) -> None:
+        """The output of `node`, removed, as one tensor per group of pieces; one group is the output itself."""
+        output, owner, names = node.outputs[0], np.zeros(self.editor.shape(node.outputs[0])[1], np.int64), []
+        for number, pieces in enumerate(groups):
+            target, name = (output, node.name) if len(groups) == 1 else ("", "")
+            made, result = self.splitter.joined(node, pieces, NPU, target, name)
+            self._enter(made, node)
+            names.append(result)
+            for _, channels in pieces:
+                owner[channels] = number
+        if len(groups) > 1:
+            self.parts[output], self.makers[output] = Parts(owner, names), node
+
+    def _entry(self, tensor: str, near: Node) -> None:
+        """What a concatenation on the CPU joined enters the NPU as tensors of like channels."""
+        known = self.statistics.tensors.get(tensor)
+        if tensor not in self.joined or tensor in self.parts or known is None or len(self.editor.shape(tensor)) != 4:
+            return
+        groups = like_groups([float(size) for size in self._sizes(tensor)])
+        maker = self.editor.producer(tensor)
+        if len(groups) < 2 or maker is None:
+            return
+        owner, names = np.zeros(self.editor.shape(tensor)[1], np.int64), []
+        for number, channels in enumerate(groups):
+            made = self.splitter.gathered(maker, tensor, np.array(channels), f"like{number}", CPU)
+            made.reason = UNLIKE_REASON
+            self.editor.add(made, maker)
+            names.append(made.outputs[0])
+            owner[channels] = number
+        self.parts[tensor], self.makers[tensor] = Parts(owner, names), maker
+        self.whole.add(tensor)
+        low, high = (float(self._sizes(tensor)[groups[end]].max()) for end in (-1, 0))
+        self.notices.append(
+            f"node '{near.name}' reads tensor '{tensor}', which a concatenation on the CPU joined from unlike ranges (to {high:.4g} and to {low:.4g}): "
+            "it enters the NPU in parts with a fix point each"
+        )
+
+    # ---- what reads them
+    def _reader(self, node: Node) -> None:
+        split = self.splitter.split(node)
+        if split is None:
+            self._to_cpu(node)
+            return
+        self.editor.remove(node)
+        self._enter(split.nodes, node)
+        if split.parts is None:
+            return
+        output, parts = node.outputs[0], split.parts
+        if output in self.statistics.tensors:
+            sizes = self._sizes(output)
+            groups = like_groups([float(sizes[parts.channels(p)].max()) for p in range(len(parts.names))])
         else:
-            total = share
+            groups = [[p] for p in range(len(parts.names))]
+        self._settle(node, [[(parts.names[p], parts.channels(p)) for p in group] for group in groups])
+
+    def _enter(self, nodes: list[Node], near: Node) -> None:
+        for made in nodes:
+            self.editor.add(made, near)
+
+    def _to_cpu(self, node: Node) -> None:
+        tensor = next(t for t in node.inputs if t in self.parts)
+        sizes = self._sizes(tensor)
+        ends = [float(sizes[self.parts[tensor].channels(p)].max()) for p in (0, len(self.parts[tensor].names) - 1)]
+        what = f"node '{node.name}' ({node.op}): its input '{tensor}' joins ranges to {ends[0]:.4g} and to {ends[1]:.4g}, which one fix point would flatten, "
+        what += "and it cannot be computed part by part"
+        if node.op not in cpu_operators():
+            raise QuantisationError(
+                f"{what}; the CPU has no {node.op}: quantise with --mode fine (a scale per channel)"
+            )
+        self.notices.append(f"{what}: it runs on the CPU; --mode fine (a scale per channel) keeps it on the NPU")
+        node.device, node.reason = CPU, UNLIKE_REASON
+        self._on_cpu(node)
+        self.joined.update(node.outputs)
+
+    def _on_cpu(self, node: Node) -> None:
+        for tensor in activation_inputs(node, self.editor.graph):
+            self._joined_in_float(tensor)
+        if node.op == "Concat" or self.joined.intersection(node.inputs):
+            self.joined.update(node.outputs)
+
+    def _joined_in_float(self, tensor: str) -> None:
+        """Parts that the CPU or the user reads as one tensor."""
+        if tensor not in self.parts or tensor in self.whole:
+            return
+        maker, parts = self.makers[tensor], self.parts[tensor]
+        pieces = [(name, parts.channels(p)) for p, name in enumerate(parts.names)]
+        made, _ = self.splitter.joined(maker, pieces, CPU, tensor, maker.name)
+        for node in made:
+            node.reason = UNLIKE_REASON
+        self._enter(made, maker)
+        self.whole.add(tensor)
+        self.joined.add(tensor)
 
 
-def _add(editor: Editor, near: Node, node: Node) -> None:
-    """Enters `node` beside `near`, in its partition and on its device."""
-    node.sources, node.device = list(near.sources), near.device
-    _replace(editor.graph, near.name, [node.name, near.name])
-    editor.add(node, near)
+# ---- ranges that moves of bytes tie together from farther away
+def break_chains(graph: Graph, statistics: Statistics) -> list[str]:
+    """Tensors that moves of bytes connect share one fix point, so that a concatenation of like ranges can be flattened by a third tensor. Copies with a fix
+    point of their own (a depthwise 1 x 1 convolution of ones) are entered there. Rewrites `graph` in place; the names of the concatenations."""
+    found: dict[str, None] = {}
+    while (tie := _tie(graph, statistics)) is not None:
+        concatenation, reader, tensor = tie
+        found[concatenation.name] = None
+        statistics.tensors[_copied(graph, concatenation, reader, tensor)] = statistics.tensors[tensor]
+    return list(found)
 
 
-def _replace(graph: Graph, name: str, names: list[str]) -> None:
-    for part in graph.partitions:
-        if name in part.nodes:
-            at = part.nodes.index(name)
-            part.nodes[at : at + 1] = names
+def _tie(graph: Graph, statistics: Statistics) -> tuple[Node, Node, str] | None:
+    """A concatenation, and a node that reads `tensor` beside it through which a far wider tensor shares its fix point."""
+    moving = [n for n in graph.nodes if n.device == NPU and operator.get(n).moves_bytes]
+    width = {t: float(largest(s).max(initial=0.0)) for t, s in statistics.tensors.items()}
+    for node in moving:
+        if node.op != "Concat":
+            continue
+        narrow = min((width[t] for t in node.inputs if width.get(t, 0.0) > 0.0), default=0.0)
+        edges = [(node, t) for t in dict.fromkeys(node.inputs)]
+        edges += [(m, node.outputs[0]) for m in moving if node.outputs[0] in m.inputs]
+        cut = Groups()
+        for other in moving:
+            for tensor in activation_inputs(other, graph):
+                if other is not node and tensor != node.outputs[0]:
+                    cut.join(tensor, other.outputs[0])
+        widest: dict[str, float] = {}
+        for tensor in [t for m in moving for t in (*activation_inputs(m, graph), *m.outputs)]:
+            root = cut.root(tensor)
+            widest[root] = max(widest.get(root, 0.0), width.get(tensor, 0.0))
+        for reader, tensor in edges:
+            end = tensor if reader is node else reader.outputs[0]
+            if 0.0 < narrow * UNLIKE < widest[cut.root(end)]:
+                return node, reader, tensor
+    return None
 
 
-def _borders(graph: Graph, editor: Editor) -> None:
-    """Inputs and outputs of the partitions: a part that the concatenation alone read is read by others now."""
-    nodes = {n.name: n for n in graph.nodes}
-    for part in graph.partitions:
-        members = [nodes[name] for name in part.nodes]
-        inside = {t for n in members for t in n.outputs if t}
-        read = dict.fromkeys(t for n in members for t in n.inputs if t and t not in inside and t not in graph.constants)
-        names = set(part.nodes)
-        written = [
-            t
-            for n in members
-            for t in n.outputs
-            if t and (editor.is_output(t) or any(u.name not in names for u in editor.users(t)))
-        ]
-        part.inputs, part.outputs = list(read), written
+def _copied(graph: Graph, concatenation: Node, reader: Node, tensor: str) -> str:
+    """Enters the copy that `reader` reads instead of `tensor`; its name."""
+    editor = Editor(graph)
+    shape, label = editor.shape(tensor), f"{concatenation.name}/copy"
+    weight = editor.add_constant(f"{label}/weight", np.ones((shape[1], 1, 1, 1), np.float32))
+    bias = editor.add_constant(f"{label}/bias", np.zeros(shape[1], np.float32))
+    target = editor.fresh_tensor(f"{tensor}/copy", shape)
+    attrs = {"kernel_shape": [1, 1], "strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": shape[1]}
+    sources = list(concatenation.sources)
+    copy = Node(editor.fresh_node(label), "Conv", [tensor, weight, bias], [target], attrs, sources=sources, device=NPU)
+    editor.update(reader, inputs=[target if t == tensor else t for t in reader.inputs])
+    editor.add(copy, reader)
+    editor.finish()
+    divide(graph)
+    return target

@@ -5,7 +5,6 @@ convolution, where the Concat runs on integers.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -16,7 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile import pipeline
 from npuforge.compile.context import Options
+from npuforge.compile.ir.errors import QuantisationError
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
+from npuforge.compile.steps import calibrate
 from npuforge.hw_kernels import arch
 from npuforge.quant.mixed_ranges import mixed_ranges
 from npuforge.scripts.build_folder import open_build
@@ -115,13 +116,11 @@ def yolov8(path: Path) -> Path:
     return n.save(path, joined)
 
 
-def joined_in_front_of_a_convolution(path: Path, pooled: bool = False) -> Path:
+def joined_in_front_of_a_convolution(path: Path) -> Path:
     n = Net()
     wide = n.node("Relu", n.conv(n.levels[8], 32, 16, spread=300.0))
     small = n.node("Sigmoid", n.conv(n.levels[8], 32, 16))
     joined = n.node("Concat", wide, small, axis=1, name="joined")
-    if pooled:
-        joined = n.node("MaxPool", joined, kernel_shape=[3, 3], pads=[1] * 4)
     weight = np.concatenate([np.eye(16) / 600, np.eye(16)], axis=1).reshape(16, 32, 1, 1)
     return n.save(path, n.node("Conv", joined, n.constant(weight), kernel_shape=[1, 1], name="last"))
 
@@ -201,16 +200,14 @@ def test_an_integer_concat_keeps_a_scale_per_part(photographs: list[Path], tmp_p
     assert mixed_ranges(qgraph, ctx.statistics) == []
 
 
-def test_one_fix_point_is_reported_where_it_cannot_be_avoided(photographs: list[Path], tmp_path: Path) -> None:
-    """A pool between the concatenation and the convolution."""
-    model = joined_in_front_of_a_convolution(tmp_path / "net.onnx", pooled=True)
-    shown: list[str] = []
-    chosen = options(model, photographs, tmp_path / "build", "pow2", HeadSpec())
-    qgraph, ctx = pipeline.quantize(replace(chosen, notice=shown.append))
-    assert ctx.statistics is not None
-    (mixed,) = mixed_ranges(qgraph, ctx.statistics)
-    assert mixed.steps <= 1 and mixed.widest > 200
-    assert any("joins ranges of" in n and "--mode fine" in n for n in shown)
+def test_one_fix_point_for_both_is_refused(
+    photographs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were the ranges not kept apart, pow2 would not go on."""
+    model = joined_in_front_of_a_convolution(tmp_path / "net.onnx")
+    monkeypatch.setattr(calibrate, "separate_unlike", lambda *_: [])
+    with pytest.raises(QuantisationError, match=r"joins ranges of \d+.* under one scale, .* [01] steps; --mode fine"):
+        pipeline.quantize(options(model, photographs, tmp_path / "build", "pow2", HeadSpec()))
 
 
 def test_a_convolution_behind_an_integer_concat_reads_unlike_parts_on_their_own(
