@@ -222,7 +222,10 @@ def _tie(graph: Graph, statistics: Statistics) -> tuple[Node, Node, str] | None:
     for node in moving:
         if node.op != "Concat":
             continue
-        narrow = min((width[t] for t in node.inputs if width.get(t, 0.0) > 0.0), default=0.0)
+        own = [width[t] for t in node.inputs if width.get(t, 0.0) > 0.0]
+        narrow = min(own, default=0.0)
+        if max(own, default=0.0) > narrow * UNLIKE:  # unlike by itself: no copy could help
+            continue
         edges = [(node, t) for t in dict.fromkeys(node.inputs)]
         edges += [(m, node.outputs[0]) for m in moving if node.outputs[0] in m.inputs]
         cut = Groups()
