@@ -127,8 +127,12 @@ class Op:
     cost: ClassVar[Callable[..., Any] | None] = None
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
-        """Output shapes (ONNX order) from the shapes of all inputs, constants included."""
+        """Output shapes (ONNX order) from the shapes of all inputs, constants included; −1 is a dimension that only the data decide."""
         raise NotImplementedError
+
+    def largest(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        """Output shapes with the most elements there can be where `infer` says −1; an .xmodel declares these."""
+        return self.infer(node, shapes)
 
     def output_types(self, node: Node, types: list[str]) -> list[str]:
         """numpy dtype names of the outputs from those of the inputs; the first input's where the operator says nothing else."""
@@ -273,10 +277,10 @@ def case_graph(name: str, case: Case, seed: int = 0) -> Graph:
     tensors = {n: TensorInfo(n, tuple(s), v.dtype.name) for n, s, v in zip(inputs, case.x, values, strict=False)}
     tensors |= {n: TensorInfo(n, c.shape, c.dtype.name) for n, c in constants.items()}
     op = get(node)
-    if op.shape_from_values:
-        shapes = [np.shape(y) for y in op.reference(node, values)]
-    else:
+    if not op.shape_from_values:
         shapes = op.infer(node, [tensors[n].shape for n in node.inputs])
+    if op.shape_from_values or any(-1 in shape for shape in shapes):
+        shapes = [np.shape(y) for y in op.reference(node, values)]
     types = op.output_types(node, [tensors[n].dtype for n in node.inputs])
     for output, shape, dtype in zip(outputs, shapes, types, strict=True):
         tensors[output] = TensorInfo(output, shape, dtype)

@@ -12,7 +12,7 @@ from npuforge.compile.steps.onnx_nodes import split_operator
 from npuforge.compile.steps.partition import ATTRIBUTES, is_canonical, missing_attributes
 from npuforge.hw_kernels import operator as operators
 
-DATA_DEPENDENT = ("NonMaxSuppression", "NonZero", "Compress", "Unique", "npuforge::RotatedNms")
+DATA_DEPENDENT = ("NonMaxSuppression", "NonZero", "Compress", "Unique")
 SHAPED_BY_INPUT = ("Reshape", "Slice", "TopK", "Expand", "Tile", "Resize", "Pad")  # by their second and further inputs
 CANONICAL_FROM = ("fuse", "partition", "calibrate", "quantise", "tile", "plan", "generate")
 
@@ -43,9 +43,16 @@ def _data_dependent(graph: Graph) -> set[str]:
             else (node.inputs if node.op in ("ConstantOfShape", "Range") else [])
         )
         computed = any(t and t not in graph.constants for t in shaped)
-        if node.op in DATA_DEPENDENT or computed or any(t in found for t in node.inputs):
+        if node.op in DATA_DEPENDENT or computed or any(t in found for t in node.inputs) or _says_so(node, graph):
             found.update(node.outputs)
     return found
+
+
+def _says_so(node: Node, graph: Graph) -> bool:
+    """Whether the own operator's `infer` leaves a dimension to the data."""
+    own = operators.find(node.op) if "::" in node.op else None
+    shapes = [graph.tensors[t].shape if t in graph.tensors else () for t in node.inputs]
+    return own is not None and any(-1 in shape for shape in own.infer(node, shapes))
 
 
 def _check_names(graph: Graph, step: str) -> None:

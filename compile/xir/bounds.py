@@ -37,17 +37,13 @@ def _output_bounds(node: Node, graph: Graph, tensors: dict[str, TensorInfo]) -> 
         most = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
         kept = boxes if most is None else min(boxes, int(most.reshape(-1)[0]))
         return [(batch * classes * max(kept, 1), 3)]
-    if node.op == "npuforge::RotatedNms":
-        classes, boxes = tensors[node.inputs[1]].shape
-        limit = int(node.attrs.get("max_output_boxes_per_class", 0)) or boxes
-        return [(classes * max(min(boxes, limit), 1), 2)]
     if node.op == "NonZero":
         return [(max(len(x), 1), math.prod(x))]
     if node.op in ("Compress", "Unique"):
         return [tuple(math.prod(x) if d == OPEN else d for d in tensors[t].shape) if t else () for t in node.outputs]
     if "::" in node.op:
-        found = operator.registry()[node.op].infer(node, [tensors[t].shape if t else () for t in node.inputs])
-        return [tuple(int(d) for d in shape) for shape in found[: len(node.outputs)]]
+        found = operator.registry()[node.op].largest(node, [tensors[t].shape if t else () for t in node.inputs])
+        return [_known(node, tensors, *pair) for pair in zip(node.outputs, found, strict=False)]
     result: list[Shape] = []
     for name, (shape, _) in zip(node.outputs, infer_node(node, tensors, graph.constants, graph.opset), strict=True):
         known = shape if shape is not None else tensors[name].shape if name else ()
@@ -56,13 +52,18 @@ def _output_bounds(node: Node, graph: Graph, tensors: dict[str, TensorInfo]) -> 
             int(d) if d is not None and d >= 0 else x[i] if same_rank and node.op in _AT_MOST_INPUT else OPEN
             for i, d in enumerate(known)
         )
-        if OPEN in dims:
-            raise UnsupportedError(
-                f"node '{node.name}' ({node.op}): the shape {list(tensors[name].shape)} of its output '{name}' depends on the data without an upper "
-                "bound, and an .xmodel holds static shapes; export the network without this node (post-processing is the runtime's head)"
-            )
-        result.append(dims)
+        result.append(_known(node, tensors, name, dims))
     return result
+
+
+def _known(node: Node, tensors: dict[str, TensorInfo], name: str, shape: Shape) -> Shape:
+    """The shape; UnsupportedError where it still is open."""
+    if OPEN in shape:
+        raise UnsupportedError(
+            f"node '{node.name}' ({node.op}): the shape {list(tensors[name].shape)} of its output '{name}' depends on the data without an upper "
+            "bound, and an .xmodel holds static shapes; export the network without this node (post-processing is the runtime's head)"
+        )
+    return tuple(int(d) for d in shape)
 
 
 _AT_MOST_INPUT = ("Slice", "TopK")  # along each axis no longer than the input

@@ -83,12 +83,16 @@ std::vector<cpu::Shape> shapes_of(InferenceContext* c, const Prepared& node, con
     return found;
 }
 
-/// Sets the dimensions in which all of `candidates` agree; nothing where they differ in rank.
-void set_common(InferenceContext* c, const std::vector<std::vector<cpu::Shape>>& candidates) {
+/// Sets the dimensions in which all of `candidates` agree, but not the one that only the data decide; nothing where
+/// they differ in rank.
+void set_common(InferenceContext* c, const cpu::Kernel& kernel,
+                const std::vector<std::vector<cpu::Shape>>& candidates) {
     for (int i = 0; i < c->num_outputs(); ++i) {
         const cpu::Shape& first = candidates[0][static_cast<std::size_t>(i)];
         std::vector<tensorflow::shape_inference::DimensionHandle> dims;
-        for (int d = 0; d < first.rank; ++d) dims.push_back(c->MakeDim(first.dim[d]));
+        const int open = kernel.open_axis < 0 ? kernel.open_axis + first.rank : kernel.open_axis;
+        for (int d = 0; d < first.rank; ++d)
+            dims.push_back(kernel.dynamic && d == open ? c->UnknownDim() : c->MakeDim(first.dim[d]));
         bool one_rank = true;
         for (const std::vector<cpu::Shape>& other : candidates) {
             const cpu::Shape& shape = other[static_cast<std::size_t>(i)];
@@ -104,8 +108,8 @@ void set_common(InferenceContext* c, const std::vector<std::vector<cpu::Shape>>&
 /// depend on it: small ones show where a size limits, large ones where it is divided.
 constexpr std::int64_t kTried[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 25, 48, 96, 240, 65536};
 
-/// Output shapes by the operator's own rule. Dimensions that depend on unknown ones stay unknown; whole shapes where
-/// the rank of an input is unknown or only the data decide.
+/// Output shapes by the operator's own rule. Dimensions that depend on unknown ones, and those that only the data
+/// decide, stay unknown; whole shapes where the rank of an input is unknown.
 absl::Status infer(InferenceContext* c) {
     std::string op, attributes;
     std::vector<DataType> types;
@@ -115,14 +119,14 @@ absl::Status infer(InferenceContext* c) {
     bool values = true;  // all integer inputs are known while tracing; TensorFlow asks again once it has them
     try {
         const Prepared node(op, attributes, c->num_inputs(), c->num_outputs());
-        bool ranks = !node.kernel.dynamic, defined = true;
+        bool ranks = true, defined = true;
         for (int i = 0; i < c->num_inputs() && ranks; ++i) {
             ranks = c->RankKnown(c->input(i)) && c->Rank(c->input(i)) <= cpu::kMaxRank;
             defined = defined && c->FullyDefined(c->input(i));
         }
         if (!ranks) return tensorflow::shape_inference::UnknownShape(c);
         if (defined) {
-            set_common(c, {shapes_of(c, node, types, 0, &values)});
+            set_common(c, node.kernel, {shapes_of(c, node, types, 0, &values)});
             return absl::OkStatus();
         }
         std::vector<std::vector<cpu::Shape>> candidates;
@@ -134,7 +138,7 @@ absl::Status infer(InferenceContext* c) {
             }
         }
         if (candidates.size() < 2) return tensorflow::shape_inference::UnknownShape(c);
-        set_common(c, candidates);
+        set_common(c, node.kernel, candidates);
     } catch (const std::exception& error) {
         return values ? absl::InvalidArgumentError(error.what()) : tensorflow::shape_inference::UnknownShape(c);
     }
@@ -190,10 +194,11 @@ class NpuforgeRun : public tensorflow::OpKernel {
             node_->kernel.run(args);
         for (std::size_t i = 0; i < made.size(); ++i) {
             const tensorflow::TensorShape real = shape_of(call.outputs[i].shape);
-            if (real == made[i].shape())
-                context->set_output(static_cast<int>(i), made[i]);
-            else  // a dynamic operator wrote fewer rows
-                context->set_output(static_cast<int>(i), made[i].Slice(0, real.dim_size(0)));
+            tensorflow::Tensor flat, result;  // a dynamic operator wrote fewer elements, without gaps
+            const bool fits = flat.CopyFrom(made[i], tensorflow::TensorShape({made[i].NumElements()})) &&
+                              result.CopyFrom(flat.Slice(0, real.num_elements()), real);
+            OP_REQUIRES(context, fits, absl::InternalError("the result does not fit its memory"));
+            context->set_output(static_cast<int>(i), result);
         }
     }
 

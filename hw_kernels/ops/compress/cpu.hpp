@@ -12,6 +12,7 @@ inline void register_compress(Registry& registry) {
         const std::int64_t attribute = node.integer("axis", 0);
         Kernel kernel;
         kernel.dynamic = true;
+        kernel.open_axis = static_cast<int>(attribute);
         kernel.shape = [=](const Args& args) {
             node.check(args.has(0) && args.has(1) && args.in(1).type == Type::kBool && args.in(1).shape.rank == 1,
                        "data and a vector of bool are needed");

@@ -10,6 +10,7 @@ inline void register_non_zero(Registry& registry) {
     registry.add("NonZero", [](const NodeInfo& node) {
         Kernel kernel;
         kernel.dynamic = true;
+        kernel.open_axis = 1;
         kernel.shape = [=](const Args& args) {
             node.check(args.has(0), "an input is needed");
             args.out().type = Type::kInt64;

@@ -52,6 +52,11 @@ class RotatedNms(HostOp):
             raise ModelError(f"node {node.name}: RotatedNms needs boxes [N, 5] and scores [C, N], found {shapes}")
         return [(-1, 2)]  # known from the data only
 
+    def largest(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        classes, boxes = shapes[1]
+        limit = int(node.attrs.get("max_output_boxes_per_class", 0)) or boxes
+        return [(classes * max(min(boxes, limit), 1), 2)]
+
     def output_types(self, node: Node, types: list[str]) -> list[str]:
         return ["int64"]
 

@@ -1,5 +1,5 @@
-// YoloDecode on the CPU partition: raw YOLOv3 maps to boxes [1, N, 4], scores [1, N], classes [1, N] (op.py has the
-// formulas).
+// YoloDecode on the CPU partition: raw YOLOv3 maps to boxes [1, N, 4], scores [1, N], classes [1, N]; with a score
+// threshold only the rows above it (op.py has the formulas).
 #pragma once
 
 #include "hw_kernels/ops/yolo_decode/parallel.hpp"
@@ -17,9 +17,14 @@ inline void register_yolo_decode(Registry& registry) {
         node.check(scales > 0 && !anchors.empty() && anchors.size() % (2 * scales) == 0,
                    "anchors must be width, height pairs, the same number for each stride");
         node.check(classes >= 1 && classes < (1 << 20), "num_classes must be between 1 and 2^20");
+        const float threshold = node.number("score_threshold", 0.0f);
+        node.check(threshold >= 0.0f && threshold <= 1.0f,
+                   "score_threshold must be a number from 0 to 1 (0, or no attribute, keeps every row)");
         const auto per_scale = static_cast<std::int64_t>(anchors.size() / (2 * scales));
         node.check(per_scale <= static_cast<std::int64_t>(parallel::kMostAnchors), "at most 64 anchors of a scale");
         Kernel kernel;
+        kernel.dynamic = threshold > 0.0f;
+        kernel.open_axis = 1;
         kernel.shape = [=](const Args& args) {
             node.check(args.input_count == scales && args.output_count == 3,
                        "one input for each stride and three outputs are needed");
@@ -56,6 +61,20 @@ inline void register_yolo_decode(Registry& registry) {
                 parallel::OnHost{}(body.map * per_scale, body);
                 offset += body.map * per_scale;
             }
+            if (threshold == 0.0f) return;
+            float *boxes = args.out(0).as<float>(), *scores = args.out(1).as<float>(),
+                  *labels = args.out(2).as<float>();
+            std::int64_t kept = 0;
+            for (std::int64_t i = 0; i < offset; ++i) {
+                if (!(scores[i] > threshold)) continue;
+                std::copy_n(boxes + 4 * i, kept < i ? 4 : 0, boxes + 4 * kept);
+                scores[kept] = scores[i];
+                labels[kept] = labels[i];
+                ++kept;
+            }
+            args.out(0).shape = Shape{1, kept, 4};
+            args.out(1).shape = Shape{1, kept};
+            args.out(2).shape = Shape{1, kept};
         };
         return kernel;
     });

@@ -1,4 +1,5 @@
-"""YoloDecode in integers, as kernel.hpp has it: one anchor at one cell. Logits have 8 fraction bits, pixels 4, scores 14."""
+"""YoloDecode in integers, as kernel.hpp has it: one anchor at one cell, and the rows of a map above a score threshold. Logits have 8 fraction bits,
+pixels 4, scores 14."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import numpy as np
 from npuforge.hw_kernels.fixed_math import LOG2_E, exponential_of_minus, power_of_half, sigmoid
 from npuforge.hw_kernels.operator import HlsKernel, KernelCase
 
+MAX_SIDE = 256  # height and width of a map
 MAX_CLASSES = 128
 LOG_MAX = 10 * 256  # largest tw, th: beyond it the size stays
 
@@ -32,19 +34,63 @@ def fixed_decode(
     return [centre[0] - half[0], centre[1] - half[1], centre[0] + half[0], centre[1] + half[1]], score, label
 
 
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def fixed_decode_map(
+    head: np.ndarray, anchors: list[tuple[int, int]], stride: int, classes: int, threshold: int = -1
+) -> Rows:
+    """Boxes int32 [M, 4], scores int16 [M], classes int32 [M] of an int16 map [H, W, lanes]: the rows whose score is above `threshold`, in the order
+    row, column, anchor."""
+    boxes: list[list[int]] = []
+    scores: list[int] = []
+    labels: list[int] = []
+    for row, column, number in np.ndindex(*head.shape[:2], len(anchors)):
+        t = head[row, column, number * (5 + classes) : (number + 1) * (5 + classes)]
+        box, score, label = fixed_decode(t, anchors[number], (column, row), stride)
+        if score > threshold:
+            boxes.append(box)
+            scores.append(score)
+            labels.append(label)
+    return np.array(boxes, np.int32).reshape(-1, 4), np.array(scores, np.int16), np.array(labels, np.int32)
+
+
 def _case(random: np.random.Generator) -> KernelCase:
-    classes = int(random.choice([1, 2, 80, MAX_CLASSES]))
-    t = (random.integers(-32768, 32768, 5 + classes) // int(random.choice([1, 8, 64]))).astype(np.int16)
-    anchor, cell = random.integers(0, 2**16 + 1, 2).astype(np.int32), [int(v) for v in random.integers(0, 16385, 2)]
-    stride = int(random.choice([1, 8, 32, 256]))
-    box, score, label = fixed_decode(t, (int(anchor[0]), int(anchor[1])), (cell[0], cell[1]), stride)
-    outputs = [np.zeros(4, np.int32), np.zeros(1, np.int16), np.zeros(1, np.int32)]
-    expected: list[np.ndarray] = [np.array(box, np.int32), np.array([score], np.int16), np.array([label], np.int32)]
-    return [t, anchor, *cell, stride, classes, *outputs], expected
+    classes, count = int(random.choice([1, 2, 20, MAX_CLASSES])), int(random.integers(1, 4))
+    height, width = (int(v) for v in random.integers(1, 5, 2))
+    lanes = count * (5 + classes) + int(random.integers(0, 16))
+    head = (random.integers(-32768, 32768, (height, width, lanes)) // int(random.choice([1, 8, 64]))).astype(np.int16)
+    anchors = random.integers(0, 2**16 + 1, (count, 2)).astype(np.int32)
+    stride, threshold = int(random.choice([1, 8, 32, 256])), int(random.choice([-1, 0, 1000, 4096, 8192, 16384]))
+    found = fixed_decode_map(head, [(int(w), int(h)) for w, h in anchors], stride, classes, threshold)
+    limit, rows = int(random.integers(0, height * width * count + 1)), len(found[0])
+    outputs = [np.full((limit, 4), 5, np.int32), np.full(limit, 5, np.int16), np.full(limit, 5, np.int32)]
+    expected = [array.copy() for array in outputs]  # what is not written stays
+    for array, values in zip(expected, found, strict=True):
+        array[: min(rows, limit)] = values[:limit]
+    arguments = [
+        head,
+        height,
+        width,
+        lanes,
+        anchors,
+        count,
+        stride,
+        classes,
+        threshold,
+        limit,
+        *outputs,
+        np.zeros(1, np.int32),
+    ]
+    return arguments, [*expected, np.array([rows], np.int32)]
 
 
 KERNEL = HlsKernel(
-    f"yolo_decode<{MAX_CLASSES}>",
-    ("const int16_t*", "const int32_t*", *["int32_t"] * 4, "int32_t*", "int16_t*", "int32_t*"),
+    f"yolo_decode_map<{MAX_SIDE}, {MAX_CLASSES}>",
+    (
+        *("const int16_t*", "int32_t", "int32_t", "int32_t", "const int32_t*"),
+        *["int32_t"] * 5,
+        *("int32_t*", "int16_t*", "int32_t*", "int32_t*"),
+    ),
     _case,
 )

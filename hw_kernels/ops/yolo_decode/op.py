@@ -1,10 +1,14 @@
 """YoloDecode (`npuforge::YoloDecode`, version 1): raw YOLOv3 head maps in; boxes, scores and class indices out, in one call.
 
 Inputs: one map per scale, [1, A·(5 + num_classes), H, W], channels ordered (anchor, value), values (tx, ty, tw, th, objectness, classes).
-Attributes: `anchors` (floats: scale by scale, width and height in input pixels), `strides` (ints, one per scale), `num_classes` (int).
+Attributes: `anchors` (floats: scale by scale, width and height in input pixels), `strides` (ints, one per scale), `num_classes` (int),
+`score_threshold` (float in [0, 1], 0 where absent).
 Outputs, N = Σ A·H·W in the order scale, row, column, anchor:
 boxes [1, N, 4] = (x1, y1, x2, y2) in input pixels; scores [1, N]; classes [1, N], float32 like the others so that all three may be
 joined (indices are small integers, so exact); of equal class probabilities the first counts.
+A `score_threshold` above 0 leaves the M rows with score > score_threshold, in the same order: [1, M, 4], [1, M], [1, M], where M, 0 included, depends on
+the data. Strictly above, as NonMaxSuppression (ONNX's and the kit's) and the heads of the runtime compare, so that the same threshold there and here
+selects the same boxes; a score of NaN is not kept. The threshold is a float32, as an ONNX file stores it.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Graph, Node
+from npuforge.hw_kernels.host import without_nan
 from npuforge.hw_kernels.operator import Case, Gradients, Op, SecondGradients, Shape, register
 from npuforge.hw_kernels.ops.yolo_decode.fixed import KERNEL
 
@@ -27,6 +32,7 @@ class Attributes:
     anchors: np.ndarray
     strides: tuple[int, ...]
     num_classes: int
+    score_threshold: float = 0.0
 
     @staticmethod
     def of(node: Node, scales: int) -> Attributes:
@@ -48,7 +54,18 @@ class Attributes:
         classes = int(node.attrs["num_classes"])
         if classes < 1:
             raise ModelError(f"node {node.name}: YoloDecode has num_classes {classes}; expected 1 or more")
-        return Attributes(anchors.reshape(scales, -1, 2), strides, classes)
+        return Attributes(anchors.reshape(scales, -1, 2), strides, classes, score_threshold(node))
+
+
+def score_threshold(node: Node) -> float:
+    """The node's score threshold as float32 holds it; 0, also where it is absent, keeps every row. ModelError outside [0, 1]."""
+    given = node.attrs.get("score_threshold", 0.0)
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not 0 <= given <= 1:
+        raise ModelError(
+            f"node {node.name}: YoloDecode has score_threshold {given!r}; expected a number from 0 to 1, since scores are probabilities"
+            " (0, or no attribute, keeps every row)"
+        )
+    return float(np.float32(given))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -77,7 +94,8 @@ def runs_on_the_host(node: Node, graph: Graph) -> bool:
 @register
 class YoloDecode(Op):
     """bx = (σ(tx) + column)·stride, by = (σ(ty) + row)·stride, bw = e^tw·anchor width, bh = e^th·anchor height;
-    box = (bx − bw/2, by − bh/2, bx + bw/2, by + bh/2); score = σ(objectness)·max σ(classes); class = argmax"""
+    box = (bx − bw/2, by − bh/2, bx + bw/2, by + bh/2); score = σ(objectness)·max σ(classes); class = argmax;
+    with a score_threshold only the rows whose score is above it"""
 
     kernel = KERNEL
     names = ("npuforge::YoloDecode",)
@@ -104,9 +122,30 @@ class YoloDecode(Op):
             why="three scales of odd shape",
             outputs=3,
         ),
+        Case(
+            [(1, 14, 5, 4), (1, 14, 2, 3)],
+            {"anchors": [4, 5, 9, 7, 11, 19, 20, 16], "strides": [8, 16], "num_classes": 2, "score_threshold": 0.4},
+            why="only rows above a threshold",
+            outputs=3,
+        ),
+        Case(
+            [(1, 6, 2, 2)],
+            {"anchors": [10, 13], "strides": [8], "num_classes": 1, "score_threshold": 1.0},
+            why="no row above the threshold",
+            outputs=3,
+        ),
     )
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        count = -1 if score_threshold(node) > 0 else self._row_count(node, shapes)
+        return [(1, count, 4), (1, count), (1, count)]
+
+    def largest(self, node: Node, shapes: list[Shape]) -> list[Shape]:
+        count = self._row_count(node, shapes)
+        return [(1, count, 4), (1, count), (1, count)]
+
+    def _row_count(self, node: Node, shapes: list[Shape]) -> int:
+        """All rows, before the threshold; ModelError names the input that does not fit."""
         attributes = Attributes.of(node, len(shapes))
         anchors = attributes.anchors.shape[1]
         channels = anchors * (5 + attributes.num_classes)
@@ -116,11 +155,12 @@ class YoloDecode(Op):
                     f"node {node.name}: input {name} of YoloDecode has shape {list(shape)}; expected [1, {channels}, H, W]"
                     f" for {anchors} anchors and {attributes.num_classes} classes"
                 )
-        count = sum(anchors * shape[2] * shape[3] for shape in shapes)
-        return [(1, count, 4), (1, count), (1, count)]
+        return sum(anchors * shape[2] * shape[3] for shape in shapes)
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        self.infer(node, [np.shape(x) for x in inputs])  # refuses a second image: a framework hands over what it has
+        self._row_count(
+            node, [np.shape(x) for x in inputs]
+        )  # refuses a second image: a framework hands over what it has
         attributes = Attributes.of(node, len(inputs))
         boxes, scores, classes = [], [], []
         for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
@@ -128,16 +168,18 @@ class YoloDecode(Op):
             centre = (_sigmoid(t[..., :2]) + _cells(t)) * stride
             half = _half(t, anchors)
             boxes.append(np.concatenate([centre - half, centre + half], -1).reshape(-1, 4))
-            scores.append((_sigmoid(t[..., 4]) * _sigmoid(t[..., 5:]).max(-1)).reshape(-1))
-            classes.append(t[..., 5:].argmax(-1).reshape(-1).astype(np.float64))
-        return [np.concatenate(v)[None] for v in (boxes, scores, classes)]
+            scores.append(_score(t).reshape(-1))
+            classes.append(_best(t).reshape(-1).astype(np.float64))
+        kept = _above(np.concatenate(scores), attributes)
+        return [np.concatenate(v)[None, kept] for v in (boxes, scores, classes)]
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:
         """Gradients of the inputs from those of boxes and scores (`output_gradients[0]`, `[1]`); class indices have none.
 
-        The score's gradient goes to the objectness and to the class that was the maximum.
+        The score's gradient goes to the objectness and to the class that was the maximum. Rows that a threshold took away receive nothing.
         """
         attributes = Attributes.of(node, len(inputs))
+        output_gradients = _spread(output_gradients, inputs, attributes)
         results: Gradients = []
         offset = 0
         for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
@@ -150,7 +192,7 @@ class YoloDecode(Op):
             position = _sigmoid(t[..., :2])
             result[..., :2] = box.sum(-2) * position * (1 - position) * stride
             result[..., 2:4] = _times(box[..., 1, :] - box[..., 0, :], _half(t, anchors))
-            objectness, best = _sigmoid(t[..., 4]), t[..., 5:].argmax(-1)[..., None]
+            objectness, best = _sigmoid(t[..., 4]), _best(t)
             probability = _sigmoid(np.take_along_axis(t[..., 5:], best, -1))[..., 0]
             result[..., 4] = score * probability * objectness * (1 - objectness)
             named = (score * objectness * probability * (1 - probability))[..., None]
@@ -161,8 +203,9 @@ class YoloDecode(Op):
     def second_gradient(
         self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray], directions: Gradients
     ) -> SecondGradients:
-        """Of boxes and scores; the class that is the maximum stays the same one."""
+        """Of boxes and scores; the class that is the maximum stays the same one, and so do the rows above the threshold."""
         attributes = Attributes.of(node, len(inputs))
+        output_gradients = _spread(output_gradients, inputs, attributes)
         results: Gradients = []
         of_outputs = [np.zeros(np.shape(g)) for g in output_gradients]
         offset = 0
@@ -184,7 +227,7 @@ class YoloDecode(Op):
             result[..., 2:4] = _times(v[..., 2:4] * (box[..., 1, :] - box[..., 0, :]), half)
             of_box[..., 1, :] += moved
             of_box[..., 0, :] -= moved
-            best = t[..., 5:].argmax(-1)[..., None]
+            best = _best(t)
             named, v_named = (np.take_along_axis(x[..., 5:], best, -1)[..., 0] for x in (t, v))
             o, p = _sigmoid(t[..., 4]), _sigmoid(named)
             (o1, o2), (p1, p2) = _slopes(t[..., 4]), _slopes(named)
@@ -194,7 +237,41 @@ class YoloDecode(Op):
             of_outputs[0][0, part] = of_box.reshape(-1, 4)
             of_outputs[1][0, part] = (v_o * p * o1 + v_named * o * p1).reshape(-1)
             results.append(_columns(result))
-        return results, of_outputs
+        kept = _above(_scores(inputs, attributes), attributes)
+        return results, [g[:, kept] for g in of_outputs]
+
+
+def _best(t: np.ndarray) -> np.ndarray:
+    """The class of rows [..., K]: [..., 1]. NaN is passed over unless it comes first, as in ArgMax."""
+    return np.asarray(without_nan(t[..., 5:], -1).argmax(-1)[..., None])
+
+
+def _score(t: np.ndarray) -> np.ndarray:
+    """Scores of rows [..., K]."""
+    return np.asarray(_sigmoid(t[..., 4]) * _sigmoid(np.take_along_axis(t[..., 5:], _best(t), -1))[..., 0])
+
+
+def _scores(inputs: list[Any], attributes: Attributes) -> np.ndarray:
+    """[N]: of all rows."""
+    heads = (_rows(np.asarray(x, np.float64), attributes.anchors.shape[1]) for x in inputs)
+    return np.concatenate([_score(t).reshape(-1) for t in heads])
+
+
+def _above(scores: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """Which rows stay."""
+    everything = attributes.score_threshold == 0
+    return np.full(scores.shape, True) if everything else scores > attributes.score_threshold
+
+
+def _spread(of_kept: list[np.ndarray], inputs: list[Any], attributes: Attributes) -> list[np.ndarray]:
+    """Output gradients [1, M, ...] of the rows that stay as [1, N, ...] of all, 0 for the others."""
+    kept = _above(_scores(inputs, attributes), attributes)
+    results = []
+    for gradient in of_kept:
+        every = np.zeros((1, len(kept), *np.shape(gradient)[2:]))
+        every[:, kept] = gradient
+        results.append(every)
+    return results
 
 
 def _half(t: np.ndarray, anchors: np.ndarray) -> np.ndarray:

@@ -39,7 +39,10 @@ struct YoloDecodeBody {
 struct YoloDecode : Operator {
     static constexpr const char* name = "YoloDecode";
     static std::vector<Field> fields() {
-        return {{"anchors", true, {}}, {"strides", false, {}}, {"num_classes", false, {}}};
+        return {{"anchors", true, {}},
+                {"strides", false, {}},
+                {"num_classes", false, {}},
+                {"score_threshold", true, {0.0}}};
     }
     explicit YoloDecode(const Attributes& given)
         : anchors_(given.list("anchors")), strides_(given.list("strides")), classes_(given.integer("num_classes")) {
@@ -48,6 +51,11 @@ struct YoloDecode : Operator {
             throw std::invalid_argument(
                 "YoloDecode: anchors must be width, height pairs, the same number for each stride");
         if (classes_ < 1) throw std::invalid_argument("YoloDecode: num_classes must be 1 or more");
+        if (given.number("score_threshold") != 0.0)
+            throw std::invalid_argument(
+                "YoloDecode: with a score_threshold only the data decide the number of rows, which a plug-in cannot "
+                "say; export without it"
+                " and select behind it");
         if (per_scale() > kMostAnchors) throw std::invalid_argument("YoloDecode: at most 64 anchors of a scale");
     }
     std::size_t per_scale() const { return anchors_.size() / (2 * strides_.size()); }
