@@ -64,7 +64,11 @@ def _case(random: np.random.Generator) -> KernelCase:
     stride, threshold = int(random.choice([1, 8, 32, 256])), int(random.choice([-1, 0, 1000, 4096, 8192, 16384]))
     found = fixed_decode_map(head, [(int(w), int(h)) for w, h in anchors], stride, classes, threshold)
     limit, rows = int(random.integers(0, height * width * count + 1)), len(found[0])
-    outputs = [np.full((limit, 4), 5, np.int32), np.full(limit, 5, np.int16), np.full(limit, 5, np.int32)]
+    outputs: list[np.ndarray] = [
+        np.full((limit, 4), 5, np.int32),
+        np.full(limit, 5, np.int16),
+        np.full(limit, 5, np.int32),
+    ]
     expected = [array.copy() for array in outputs]  # what is not written stays
     for array, values in zip(expected, found, strict=True):
         array[: min(rows, limit)] = values[:limit]
