@@ -11,6 +11,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import cordic
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
+from npuforge.hw_kernels.ops.angle_decode.fixed import KERNEL_BF16, KERNEL_INT8
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -29,6 +30,7 @@ class AngleDecode(HostOp):
     attributes = ("axis",)
     onnx = ("npuforge::AngleDecode",)
     kernel = HlsKernel("angle_decode", ("const int16_t*", "const int16_t*", "int16_t*"), _kernel_case)
+    kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     cases = (
         Case([(1, 6, 4, 5)], {"axis": 1}),
         Case([(5, 2)], {"axis": -1}),

@@ -10,6 +10,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import cordic
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
+from npuforge.hw_kernels.ops.angle_encode.fixed import KERNEL_BF16, KERNEL_INT8
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -26,9 +27,10 @@ class AngleEncode(HostOp):
     attributes = ("axis",)
     onnx = ("npuforge::AngleEncode",)
     kernel = HlsKernel("angle_encode", ("const int16_t*", "int16_t*", "int16_t*"), _kernel_case)
+    kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     cases = (
         Case([(1, 3, 4, 5)], {"axis": 1}, why="three anchors: six channels"),
-        Case([(6, 1)], {"axis": -1}),
+        Case([(24, 1)], {"axis": -1}),
         Case([(0, 1)], {"axis": -1}, why="no detection"),
     )
 

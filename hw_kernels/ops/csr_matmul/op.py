@@ -11,6 +11,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.gradients import Bilinear
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, Shape, register
+from npuforge.hw_kernels.ops.csr_matmul.fixed import KERNEL_BF16, KERNEL_INT8, integer_product
 
 
 def random_csr(random: np.random.Generator, rows: int, columns: int, density: float) -> tuple[np.ndarray, ...]:
@@ -26,16 +27,6 @@ def _values(rows: int, inner: int, columns: int, density: float) -> Any:
         return [random.normal(size=(inner, columns)), values, indices, pointers]
 
     return draw
-
-
-def integer_product(
-    values: np.ndarray, columns: np.ndarray, pointers: np.ndarray, x: np.ndarray, zero: np.ndarray
-) -> np.ndarray:
-    """The normative sums, int32 [rows, 16]: int8 values times (int8 x - zero points)."""
-    rows = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
-    sums = np.zeros((len(pointers) - 1, x.shape[1]), np.int64)
-    np.add.at(sums, rows, values.astype(np.int64)[:, None] * (x.astype(np.int64) - zero)[columns])
-    return sums.astype(np.int32)
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -65,6 +56,7 @@ class CsrMatMul(Bilinear, HostOp):
         ),
         _kernel_case,
     )
+    kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     cases = (
         Case([(7, 5)], constants=[(), (), ()], values=_values(6, 7, 5, 0.3)),
         Case([(4, 1)], constants=[(), (), ()], values=_values(3, 4, 1, 1.0), why="dense, one column"),
