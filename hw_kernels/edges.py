@@ -87,7 +87,7 @@ def int8_of_fixed(value: np.ndarray, edge: Edge, offset: np.ndarray | int = 0) -
     return sat8(rounding_shift(np.asarray(value, np.int64) * edge.multiplier + offset, edge.shift) + edge.zero_point)
 
 
-def fixed_of_bf16(bits: np.ndarray, fraction_bits: int, limit: int) -> np.ndarray:
+def fixed_of_bf16(bits: np.ndarray, fraction_bits: int | np.ndarray, limit: int) -> np.ndarray:
     """round_half_up(value * 2^fraction_bits) saturated to -limit .. limit (below 2^31), int64; NaN and denormals 0, infinities +-limit."""
     word = np.asarray(bits, np.uint16).astype(np.int64)
     exponent, negative = (word >> 7) & 0xFF, word >> 15 != 0

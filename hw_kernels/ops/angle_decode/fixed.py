@@ -29,7 +29,8 @@ UNIT = math.pi / 2**16  # radians
 def fixed_points(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sine and cosine (int64, below 2^15) of bf16 codes [..., 2C] in the larger one's fixed point, and how many fraction bits that has."""
     exponent = ((x >> 7) & 0xFF).astype(np.int64)
-    bits = 141 - np.maximum(*np.split(exponent, 2, -1))
+    largest = np.maximum(*np.split(exponent, 2, -1))
+    bits = np.where(largest == 255, -200, 141 - largest)  # beside infinity everything is 0
     sine, cosine = (fixed_of_bf16(v, bits, 32767) for v in np.split(x, 2, -1))
     return sine, cosine, bits
 

@@ -63,7 +63,8 @@ inline bool angle_decode_bf16(const uint16_t x[], int32_t pixels, int32_t channe
             const uint16_t sine = x[p * in_lanes + c], cosine = x[p * in_lanes + channels + c];
             const int s = (sine >> 7) & 0xff, k = (cosine >> 7) & 0xff;
             const bool known = (sine & 0x7fffu) <= 0x7f80u && (cosine & 0x7fffu) <= 0x7f80u;
-            const int bits = 141 - (s > k ? s : k);
+            const int largest = s > k ? s : k;
+            const int bits = largest == 255 ? -200 : 141 - largest;  // beside infinity everything is 0
             const int16_t angle =
                 cordic_angle((int16_t)fixed_of_bf16(cosine, bits, 32767), (int16_t)fixed_of_bf16(sine, bits, 32767));
             y[p * out_lanes + c] = known ? bf16_of_fixed(angle * CODE_PI, 44) : (uint16_t)0x7fc0;

@@ -10,28 +10,38 @@ from npuforge.hw_kernels.operator import HlsKernel, KernelCase
 
 MAX_SIDE = 256  # height and width of a map
 MAX_CLASSES = 128
-LOG_MAX = 10 * 256  # largest tw, th: beyond it the size stays
+BITS = 12  # fraction bits of logits inside
+LOGIT_MAX = 128 << BITS  # int8 and bf16 logits are clamped to +-128
+LOG_MAX = 10 << BITS  # largest tw, th: beyond it the size stays
+SCORE_BITS, PIXEL_BITS = 14, 4
 
 
 def half_extent(extent: int, t: int) -> int:
-    """extent/2 * e^t."""
+    """extent/2 * e^t; t has 12 fraction bits."""
     if t <= 0:
-        return (extent * exponential_of_minus(-t * 16) + 2**30) >> 31
-    exponent = min(t, LOG_MAX) * LOG2_E
+        return (extent * exponential_of_minus(-t) + 2**30) >> 31
+    exponent = (min(t, LOG_MAX) * LOG2_E) >> 4
     shift = 30 - (exponent >> 24)
     return (extent * power_of_half(2**24 - exponent % 2**24) + (1 << (shift - 1))) >> shift
+
+
+def decode_cell(
+    t: np.ndarray, anchor: tuple[int, int], cell: tuple[int, int], stride: int
+) -> tuple[list[int], int, int]:
+    """Box (x1, y1, x2, y2), score and class of logits with 12 fraction bits; `cell` is column, row."""
+    values = [int(v) for v in t]
+    centre = [((sigmoid(v) + (c << 15)) * stride + 2**10) >> 11 for v, c in zip(values, cell, strict=False)]
+    half = [half_extent(extent, v) for extent, v in zip(anchor, values[2:4], strict=True)]
+    label = int(np.argmax(t[5:]))
+    score = (sigmoid(values[4]) * sigmoid(values[5 + label]) + 2**15) >> 16
+    return [centre[0] - half[0], centre[1] - half[1], centre[0] + half[0], centre[1] + half[1]], score, label
 
 
 def fixed_decode(
     t: np.ndarray, anchor: tuple[int, int], cell: tuple[int, int], stride: int
 ) -> tuple[list[int], int, int]:
-    """Box (x1, y1, x2, y2), score and class of int16 values t; `cell` is column, row."""
-    values = [int(v) for v in t]
-    centre = [((sigmoid(v * 16) + (c << 15)) * stride + 2**10) >> 11 for v, c in zip(values, cell, strict=False)]
-    half = [half_extent(extent, v) for extent, v in zip(anchor, values[2:4], strict=True)]
-    label = int(np.argmax(t[5:]))
-    score = (sigmoid(values[4] * 16) * sigmoid(values[5 + label] * 16) + 2**15) >> 16
-    return [centre[0] - half[0], centre[1] - half[1], centre[0] + half[0], centre[1] + half[1]], score, label
+    """The same of int16 logits with 8."""
+    return decode_cell(t.astype(np.int64) * 16, anchor, cell, stride)
 
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -40,14 +50,21 @@ Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 def fixed_decode_map(
     head: np.ndarray, anchors: list[tuple[int, int]], stride: int, classes: int, threshold: int = -1
 ) -> Rows:
-    """Boxes int32 [M, 4], scores int16 [M], classes int32 [M] of an int16 map [H, W, lanes]: the rows whose score is above `threshold`, in the order
-    row, column, anchor."""
+    """`decode_map` of int16 logits with 8 fraction bits."""
+    return decode_map(head.astype(np.int64) * 16, anchors, stride, classes, threshold)
+
+
+def decode_map(
+    head: np.ndarray, anchors: list[tuple[int, int]], stride: int, classes: int, threshold: int = -1
+) -> Rows:
+    """Boxes int32 [M, 4], scores int16 [M], classes int32 [M] of logits [H, W, lanes] with 12 fraction bits: the rows whose score is above `threshold`, in
+    the order row, column, anchor."""
     boxes: list[list[int]] = []
     scores: list[int] = []
     labels: list[int] = []
     for row, column, number in np.ndindex(*head.shape[:2], len(anchors)):
         t = head[row, column, number * (5 + classes) : (number + 1) * (5 + classes)]
-        box, score, label = fixed_decode(t, anchors[number], (column, row), stride)
+        box, score, label = decode_cell(t, anchors[number], (column, row), stride)
         if score > threshold:
             boxes.append(box)
             scores.append(score)
