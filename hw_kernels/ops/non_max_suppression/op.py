@@ -58,6 +58,9 @@ class NonMaxSuppression(HostOp):
         ),
     )
 
+    def output_types(self, node: Node, types: list[str]) -> list[str]:
+        return ["int64"]
+
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         boxes, scores = inputs[0], inputs[1]
         limit, threshold, lowest = (_scalar(inputs, i, d) for i, d in ((2, 0.0), (3, 0.0), (4, -np.inf)))

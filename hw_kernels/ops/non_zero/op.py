@@ -20,5 +20,8 @@ class NonZero(Deployed):
     shape_from_values = True
     cases = (Case([(2, 3)], values=lambda random: [np.array([[0.0, 1.0, -2.0], [0.0, 0.0, 3.0]])]),)
 
+    def output_types(self, node: Node, types: list[str]) -> list[str]:
+        return ["int64"]
+
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         return [np.array(np.nonzero(inputs[0]), np.int64)]
