@@ -18,7 +18,8 @@ from npuforge.hw_kernels.levels import folder
 from npuforge.hw_kernels.ops.angle_decode.fixed import bf16_angles
 from npuforge.hw_kernels.ops.angle_encode.fixed import bf16_codes
 from npuforge.hw_kernels.ops.csr_matmul.fixed import float_product, integer_product
-from npuforge.hw_kernels.ops.yolo_decode.fixed import LOGIT_MAX, MAX_CLASSES, MAX_SIDE, decode_map
+from npuforge.hw_kernels.ops.yolo_decode.fixed import INFINITE, MAX_CLASSES, MAX_SIDE, SCORE_NAN, decode_map
+from npuforge.hw_kernels.ops.yolo_decode.fixed import NAN as NAN_LOGIT
 from npuforge.hw_kernels.ops.yolo_decode.npu_data import bf16_logits
 
 PATTERNS = np.arange(65536, dtype=np.uint16)
@@ -42,7 +43,7 @@ def call(name: str, level: str, where: Path, *arguments: Any) -> None:
 
 def test_codes_of_every_bf16_angle(tmp_path: Path) -> None:
     y = bf16_codes(PATTERNS[:, None])
-    known = np.abs(VALUES) < 1024  # false for NaN
+    known = np.isfinite(VALUES)
     assert (y[~known] == NAN).all()
     found = bf16.to_float32(y[known]).astype(np.float64)
     expected = np.array([[math.sin(2 * v), math.cos(2 * v)] for v in VALUES[known]])
@@ -151,32 +152,33 @@ def test_long_rows_and_columns_outside_are_refused(tmp_path: Path) -> None:
 
 
 def test_decoded_special_values(tmp_path: Path) -> None:
-    """NaN is an objectness or class that is not there; infinities are the largest logits; the size stays beyond e^10."""
+    """NaN and infinities as the float operator has them; a box beyond e^10 has no end."""
     base = np.zeros((1, 9, 32), np.float32)
     base[..., 4:6] = 6.0
     for column, (channel, value) in enumerate(
         [
             (4, np.nan),
-            (5, np.nan),
+            (6, np.nan),
             (4, np.inf),
             (4, -np.inf),
-            (2, np.inf),
+            (2, 11.0),
             (2, -np.inf),
             (0, np.inf),
-            (0, 1e-40),
-            (2, np.nan),
+            (3, 1e-40),
+            (1, np.nan),
         ]
     ):
         base[0, column, channel] = value
     stored = bf16.from_float32(base)
     logits = bf16_logits(stored)
-    assert logits[0, 0, 4] == -LOGIT_MAX
+    assert logits[0, 0, 4] == NAN_LOGIT
     boxes, scores, labels = decode_map(logits, [(160, 160)], 8, 2)
-    assert scores[0] == 0 and scores[3] == 0 and labels[1] == 1  # the class of NaN is passed over
+    assert scores[0] == SCORE_NAN and scores[3] == 0 and not labels.any()
     assert abs(scores[2] - 2**14 / (1 + math.exp(-6))) <= 1.5 and (scores[4:] > 0).all()
-    widths = boxes[:, 2] - boxes[:, 0]
-    assert abs(widths[4] / 160 - math.exp(10)) <= math.exp(10) * 2.0**-13 and widths[5] == 0 and widths[8] == 0
+    assert boxes[4].tolist()[::2] == [-INFINITE, INFINITE] and boxes[5, 0] == boxes[5, 2]
     assert boxes[6, 0] + boxes[6, 2] == 2 * 16 * 8 * 7  # sigmoid 1: the cell's end
+    assert boxes[7, 3] - boxes[7, 1] == 160 and (boxes[8, [1, 3]] == NAN_LOGIT).all() and boxes[8, 2] > boxes[8, 0]
+    assert len(decode_map(logits, [(160, 160)], 8, 2, 0)[0]) == 7  # neither NaN nor 0 is above 0
     sizes = [1, 9, 32, np.array([160, 160], np.int32), 1, 8, 2, -1, 9]
     written = [np.zeros((9, 4), np.int32), np.zeros(9, np.int16), np.zeros(9, np.int32), np.zeros(1, np.int32)]
     call("npuforge::YoloDecode", "bf16", tmp_path, stored, *sizes, *written)

@@ -94,9 +94,12 @@ def with_value(subject: Subject, label: str) -> list[Any]:
     return inputs
 
 
+WITH_VALUES = [s for s in OWN if np.size(s.inputs(11)[0])]  # the others are lists without a detection
+
+
 @pytest.mark.parametrize("label", SPECIAL)
 @modes
-@each
+@pytest.mark.parametrize("subject", WITH_VALUES, ids=str)
 def test_special_values_have_the_float_meaning(subject: Subject, mode: str, label: str) -> None:
     """In int8 NaN and infinity have no scale and are refused."""
     inputs = with_value(subject, label)
@@ -145,7 +148,7 @@ def test_c_simulation_gives_the_integer_bits(name: str, compiler: str, flags: tu
         for mode in MODES:
             form = form_of(subject.op, mode)
             drawn = [subject.inputs(11), subject.inputs(12)]
-            if mode == "bf16":
+            if mode == "bf16" and subject in WITH_VALUES:
                 drawn += [with_value(subject, label) for label in SPECIAL]
             for inputs in drawn:
                 with np.errstate(all="ignore"):

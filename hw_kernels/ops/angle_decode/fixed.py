@@ -35,10 +35,17 @@ def fixed_points(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return sine, cosine, bits
 
 
+def angles_of(cosine: np.ndarray, sine: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """int64, 180 degrees as 2^16. int16 ends where -90 degrees meets 90: what is rounded to 90 from below (`positive` sines) stays below."""
+    angle = cordic.angle_of(cosine, sine).astype(np.int64)
+    return np.where((angle == -32768) & positive, 32767, angle)
+
+
 def bf16_angles(x: np.ndarray) -> np.ndarray:
     """bf16 codes [..., 2C] to bf16 radians [..., C]."""
     sine, cosine, _ = fixed_points(x)
-    angle = cordic.angle_of(cosine, sine).astype(np.int64)
+    given, other = np.split(x, 2, -1)
+    angle = angles_of(cosine, sine, (given < 0x8000) & (given & 0x7F80 != 0) & (other & 0x7F80 != 0x7F80))
     known = np.logical_and(*np.split((x & 0x7FFF) <= 0x7F80, 2, -1))
     return np.where(known, bf16_of_fixed(angle * PI, 44), NAN_BF16).astype(np.uint16)
 
@@ -59,10 +66,10 @@ def on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
         out = scales(expected, axis, mode)
         largest = np.tile(np.maximum(*np.split(x.quant.scale, 2)), 2)
         own = np.floor(np.log2(32767 / (256 * largest)))
-        into = entering(x.quant.scale * 2.0**own, x.quant.zero_point, 0)
-        out_of = leaving(out.scale / UNIT, out.zero_point, 0)
+        into = entering(x.quant.scale.astype(np.float64) * 2.0**own, x.quant.zero_point, 0)
+        out_of = leaving(out.scale.astype(np.float64) / UNIT, out.zero_point, 0)
         sine, cosine = np.split(np.clip(fixed_of_int8(x.bits, into), -32768, 32767), 2, -1)
-        y, records = int8_of_fixed(cordic.angle_of(cosine, sine), out_of), [into.records, out_of.records]
+        y, records = int8_of_fixed(angles_of(cosine, sine, sine > 0), out_of), [into.records, out_of.records]
         bits = np.broadcast_to(own[:channels], y.shape)
     lanes = padded(y)
     radius = np.hypot(real_sine, real_cosine)

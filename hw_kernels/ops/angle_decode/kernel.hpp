@@ -21,6 +21,12 @@ constexpr int32_t CODE_PIXELS_MAX = 1 << 20;
 constexpr int32_t CODE_CHANNELS_MAX = 512;  ///< angles of a pixel
 constexpr int64_t CODE_PI = 843314857;      ///< round(pi * 2^28)
 
+/// int16 ends where -90 degrees meets 90: what is rounded to 90 from below stays below.
+inline int16_t below_a_quarter(int16_t angle, bool positive) {
+    NPU_INLINE
+    return angle == -32768 && positive ? (int16_t)32767 : angle;
+}
+
 /// Whether kernels of codes take these sizes.
 inline bool legal_codes(int32_t pixels, int32_t channels) {
     return pixels >= 0 && pixels <= CODE_PIXELS_MAX && channels >= 1 && channels <= CODE_CHANNELS_MAX;
@@ -43,7 +49,8 @@ inline bool angle_decode_int8(const int8_t x[], int32_t pixels, int32_t channels
             const int8_t *sine = x + p * in_lanes + c, *cosine = sine + channels;
             const int32_t s = clamp(fixed_of_int8(*sine, read_edge(into[c])), -32768, 32767);
             const int32_t k = clamp(fixed_of_int8(*cosine, read_edge(into[channels + c])), -32768, 32767);
-            y[p * out_lanes + c] = int8_of_fixed(cordic_angle((int16_t)k, (int16_t)s), read_edge(out_of[c]));
+            y[p * out_lanes + c] =
+                int8_of_fixed(below_a_quarter(cordic_angle((int16_t)k, (int16_t)s), s > 0), read_edge(out_of[c]));
         }
     }
     clear_pad_lanes(y, pixels, channels);
@@ -67,7 +74,9 @@ inline bool angle_decode_bf16(const uint16_t x[], int32_t pixels, int32_t channe
             const int bits = largest == 255 ? -200 : 141 - largest;  // beside infinity everything is 0
             const int16_t angle =
                 cordic_angle((int16_t)fixed_of_bf16(cosine, bits, 32767), (int16_t)fixed_of_bf16(sine, bits, 32767));
-            y[p * out_lanes + c] = known ? bf16_of_fixed(angle * CODE_PI, 44) : (uint16_t)0x7fc0;
+            y[p * out_lanes + c] =
+                known ? bf16_of_fixed(below_a_quarter(angle, sine < 0x8000u && s != 0 && k != 255) * CODE_PI, 44)
+                      : (uint16_t)0x7fc0;
         }
     }
     clear_pad_lanes(y, pixels, channels);

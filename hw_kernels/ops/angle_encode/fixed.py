@@ -26,6 +26,7 @@ from npuforge.hw_kernels.operator import KernelForm, KernelRun
 BITS, LIMIT = 20, 2**30  # fraction bits of bf16 radians inside; 1,024 radians
 UNITS = round(2**30 / math.pi)  # of a radian, 180 degrees as 2^16, with 14 fraction bits
 CODE_BITS = 14
+FAR = 137  # exponent field of 1,024 radians
 
 
 def wrapped(units: np.ndarray) -> np.ndarray:
@@ -33,17 +34,46 @@ def wrapped(units: np.ndarray) -> np.ndarray:
     return ((np.asarray(units, np.int64) + 32768) % 65536 - 32768).astype(np.int16)
 
 
+def _rests() -> np.ndarray:
+    """What is left of whole half turns of 2^(e - 134) radians, 180 degrees as 2^32; e = 137 .. 254. Pi by Machin's formula."""
+    bits = 400
+
+    def arctangent_of_inverse(n: int) -> int:
+        term = (1 << bits) // n
+        total, k, sign = term, 1, -1
+        while term:
+            term //= n * n
+            k += 2
+            total, sign = total + sign * (term // k), -sign
+        return total
+
+    pi = 4 * (4 * arctangent_of_inverse(5) - arctangent_of_inverse(239))
+    turns = [(((1 << (e - 134 + bits + 64)) // pi + 2**31) >> 32) % 2**32 for e in range(FAR, 255)]
+    return np.array(turns, np.int64)
+
+
+RESTS = _rests()
+
+
+def turns(angles: np.ndarray) -> np.ndarray:
+    """int16: twice an angle in bf16, a whole turn as 2^16; 0 for what is not finite."""
+    exponent = ((angles >> 7) & 0xFF).astype(np.int64)
+    near = rounding_shift(fixed_of_bf16(angles, BITS, LIMIT) * UNITS, BITS + 14)
+    rest = ((angles & 0x7F) | 0x80).astype(np.int64) * RESTS[np.clip(exponent - FAR, 0, len(RESTS) - 1)] % 2**32
+    far = ((rest + 2**15) >> 16) * np.where(angles >> 15 != 0, -1, 1)
+    return wrapped(np.where(exponent < FAR, near, np.where(exponent == 255, 0, far)))
+
+
 def bf16_codes(angles: np.ndarray) -> np.ndarray:
-    """bf16 radians [..., C] to bf16 [..., 2C]; NaN for NaN, infinities, and 1,024 radians and more."""
-    radians = fixed_of_bf16(angles, BITS, LIMIT)
-    codes = np.concatenate(cordic.rotate(wrapped(rounding_shift(radians * UNITS, BITS + 14))), -1)
-    known = (angles >> 7) & 0xFF < 137
+    """bf16 radians [..., C] to bf16 [..., 2C]; NaN for NaN and infinities."""
+    codes = np.concatenate(cordic.rotate(turns(angles)), -1)
+    known = (angles >> 7) & 0xFF != 255
     return np.where(np.concatenate([known, known], -1), bf16_of_fixed(codes, CODE_BITS), NAN_BF16).astype(np.uint16)
 
 
 def on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
     """The axis of the codes lies in the lanes. Bound: the last rounding; 2.5 units of 2^-14 by CORDIC and one by the multiplier that leads out; twice what
-    the angle is off (half a unit, and 2^-15 of itself by its multiplier)."""
+    the angle is off: half a unit, and in int8 what the multiplier is off (half of its own unit, 2^-15 of a step), once for each step."""
     axis = int(node.attrs.get("axis", 1)) % inputs[0].ndim
     x = store(inputs[0], axis, mode)
     channels, pixels = x.bits.shape[-1], int(np.prod(x.bits.shape[:-1]))
@@ -55,11 +85,14 @@ def on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
         y, records, off = bf16_codes(x.bits), [], np.full(twice.shape, unit)
     else:
         out = scales(expected, axis, mode)
-        into = entering(x.quant.scale / unit, x.quant.zero_point, 0)
+        units = x.quant.scale.astype(np.float64) / unit  # of a step; whole half turns of it change nothing
+        units = (units + 32768) % 65536 - 32768
+        into = entering(np.clip(units, -32767, 32767), x.quant.zero_point, 0)
         out_of = leaving(out.scale, out.zero_point, CODE_BITS)
         codes = np.concatenate(cordic.rotate(wrapped(fixed_of_int8(x.bits, into))), -1)
         y, records = int8_of_fixed(codes, out_of), [into.records, out_of.records]
-        off = unit + 2.0**-14 * np.abs(x.real)
+        moved = np.abs(units - into.multiplier / 2.0**into.shift) * unit
+        off = unit + 2 * np.moveaxis(np.abs(x.bits.astype(np.int64) - x.quant.zero_point) * moved, -1, axis)
     lanes = padded(y)
     call: list[Any] = [x.lanes, pixels, channels, *records, np.zeros_like(lanes)]
     bound = rounding_bound(expected, out, axis) + 3.5 * 2.0**-14 + np.concatenate([off, off], axis)

@@ -67,7 +67,7 @@ def on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
         stored = sat8(round_half_up(values / scale))
         known = stored * scale
         out = scales(product(known, x.real), 1, mode)
-        edge = leaving(out.scale / (scale * x.quant.scale), out.zero_point, 0)
+        edge = leaving(out.scale.astype(np.float64) / (scale * x.quant.scale.astype(np.float64)), out.zero_point, 0)
         pads = (0, lanes.shape[1] - channels)
         full = Edge(*(np.pad(v, pads) for v in (edge.multiplier, edge.shift, edge.zero_point)))
         zero = np.pad(x.quant.zero_point, pads).astype(np.int8)

@@ -12,15 +12,16 @@ MAX_SIDE = 256  # height and width of a map
 MAX_CLASSES = 128
 BITS = 12  # fraction bits of logits inside
 LOGIT_MAX = 128 << BITS  # int8 and bf16 logits are clamped to +-128
-LOG_MAX = 10 << BITS  # largest tw, th: beyond it the size stays
+LOG_MAX = 10 << BITS  # largest tw, th: beyond it a box has no end
 SCORE_BITS, PIXEL_BITS = 14, 4
+NAN, INFINITE, SCORE_NAN = -(2**31), 2**31 - 1, -32768  # of logits and corners; of corners; of scores
 
 
 def half_extent(extent: int, t: int) -> int:
     """extent/2 * e^t; t has 12 fraction bits."""
     if t <= 0:
         return (extent * exponential_of_minus(-t) + 2**30) >> 31
-    exponent = (min(t, LOG_MAX) * LOG2_E) >> 4
+    exponent = (t * LOG2_E) >> 4
     shift = 30 - (exponent >> 24)
     return (extent * power_of_half(2**24 - exponent % 2**24) + (1 << (shift - 1))) >> shift
 
@@ -30,11 +31,21 @@ def decode_cell(
 ) -> tuple[list[int], int, int]:
     """Box (x1, y1, x2, y2), score and class of logits with 12 fraction bits; `cell` is column, row."""
     values = [int(v) for v in t]
-    centre = [((sigmoid(v) + (c << 15)) * stride + 2**10) >> 11 for v, c in zip(values, cell, strict=False)]
-    half = [half_extent(extent, v) for extent, v in zip(anchor, values[2:4], strict=True)]
-    label = int(np.argmax(t[5:]))
-    score = (sigmoid(values[4]) * sigmoid(values[5 + label]) + 2**15) >> 16
-    return [centre[0] - half[0], centre[1] - half[1], centre[0] + half[0], centre[1] + half[1]], score, label
+    box = [0] * 4
+    for axis in (0, 1):
+        place, size = values[axis], values[2 + axis]
+        if NAN in (place, size):
+            box[axis] = box[2 + axis] = NAN
+        elif size > LOG_MAX and anchor[axis] > 0:
+            box[axis], box[2 + axis] = -INFINITE, INFINITE
+        else:
+            centre = ((sigmoid(place) + (cell[axis] << 15)) * stride + 2**10) >> 11
+            half = half_extent(anchor[axis], size) if anchor[axis] else 0
+            box[axis], box[2 + axis] = centre - half, centre + half
+    label = 0 if values[5] == NAN else int(np.argmax(values[5:]))
+    objectness, named = values[4], values[5 + label]
+    score = SCORE_NAN if NAN in (objectness, named) else (sigmoid(objectness) * sigmoid(named) + 2**15) >> 16
+    return box, score, label
 
 
 def fixed_decode(
@@ -65,7 +76,7 @@ def decode_map(
     for row, column, number in np.ndindex(*head.shape[:2], len(anchors)):
         t = head[row, column, number * (5 + classes) : (number + 1) * (5 + classes)]
         box, score, label = decode_cell(t, anchors[number], (column, row), stride)
-        if score > threshold:
+        if threshold < 0 or score > threshold:
             boxes.append(box)
             scores.append(score)
             labels.append(label)

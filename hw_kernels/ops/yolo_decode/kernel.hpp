@@ -10,8 +10,11 @@ namespace hls {
 
 constexpr int32_t DECODE_BITS = 12;              ///< fraction bits of logits inside
 constexpr int32_t DECODE_LOGIT_MAX = 128 << 12;  ///< int8 and bf16 logits are clamped to +-128
-constexpr int32_t DECODE_LOG_MAX = 10 << 12;     ///< largest tw, th: beyond it the size stays
-constexpr int32_t DECODE_ANCHOR_MAX = 1 << 16;   ///< 4,096 pixels with 4 fraction bits
+constexpr int32_t DECODE_NAN = -2147483647 - 1;  ///< a logit or a corner that is not a number
+constexpr int32_t DECODE_INFINITE = 2147483647;  ///< the corner of a box without end
+constexpr int16_t DECODE_SCORE_NAN = -32768;
+constexpr int32_t DECODE_LOG_MAX = 10 << 12;    ///< largest tw, th: beyond it a box has no end
+constexpr int32_t DECODE_ANCHOR_MAX = 1 << 16;  ///< 4,096 pixels with 4 fraction bits
 constexpr int32_t DECODE_CELL_MAX = 1 << 14;
 constexpr int32_t DECODE_STRIDE_MAX = 1 << 8;
 constexpr int32_t DECODE_ANCHORS_MAX = 16;  ///< of one map
@@ -23,33 +26,33 @@ struct FixedLogits {
     int32_t at(int32_t pixel, int32_t channel) const { return (int32_t)map[pixel + channel] * 16; }
 };
 
-/// int8, a record for each channel.
+/// int8, a record for each channel: to 12 - shift fraction bits.
 struct Int8Logits {
     const int8_t* map;
     const int32_t* records;
-    bool legal(int32_t channels) const { return legal_edges(records, channels); }
+    int32_t shift;
+    bool legal(int32_t channels) const { return shift >= 0 && shift <= 31 && legal_edges(records, channels); }
     int32_t at(int32_t pixel, int32_t channel) const {
-        const int32_t t = fixed_of_int8(map[pixel + channel], read_edge(records[channel]));
-        return clamp(t, -DECODE_LOGIT_MAX, DECODE_LOGIT_MAX);
+        const int64_t t = fixed_of_int8(map[pixel + channel], read_edge(records[channel]));
+        return clamp(t * ((int64_t)1 << shift), -DECODE_LOGIT_MAX, DECODE_LOGIT_MAX);
     }
 };
 
-/// bf16; NaN is the lowest logit there is: such an objectness or class is not there.
+/// bf16; NaN stays one.
 struct Bf16Logits {
     const uint16_t* map;
     bool legal(int32_t) const { return true; }
     int32_t at(int32_t pixel, int32_t channel) const {
         const uint16_t t = map[pixel + channel];
-        return (t & 0x7fffu) > 0x7f80u ? -DECODE_LOGIT_MAX : fixed_of_bf16(t, DECODE_BITS, DECODE_LOGIT_MAX);
+        return (t & 0x7fffu) > 0x7f80u ? DECODE_NAN : fixed_of_bf16(t, DECODE_BITS, DECODE_LOGIT_MAX);
     }
 };
 
-/// extent/2 * e^t with 4 fraction bits; t has 12, extent 4.
+/// extent/2 * e^t with 4 fraction bits; t has 12, at most DECODE_LOG_MAX, extent 4.
 inline int64_t half_extent(int32_t extent, int32_t t) {
     if (t <= 0) return ((int64_t)extent * exponential_of_minus(-t) + ((int64_t)1 << 30)) >> 31;
     // e^t = 2^(whole + 1) * 2^-(1 - part)
-    const int64_t limited = t > DECODE_LOG_MAX ? DECODE_LOG_MAX : t;
-    const uint32_t exponent = (uint32_t)((limited * LOG2_E) >> 4);  // 24 fraction bits, below 15 * 2^24
+    const uint32_t exponent = (uint32_t)(((int64_t)t * LOG2_E) >> 4);  // 24 fraction bits, below 15 * 2^24
     const uint32_t whole = exponent >> 24;
     const int64_t factor = power_of_half((1u << 24) - (exponent & 0xFFFFFFu));
     const uint32_t shift = 30u - whole;
@@ -62,7 +65,8 @@ inline int32_t centre_of(int32_t t, int32_t cell, int32_t stride) {
     return (int32_t)((place * stride + (1 << 10)) >> 11);
 }
 
-/// Largest class of the values that begin at `channel`, the first of equal ones.
+/// Largest class of the values that begin at `channel`, the first of equal ones; NaN is passed over unless it comes
+/// first.
 template <int MAX_CLASSES, class Logits>
 inline int32_t best_class(const Logits& logits, int32_t pixel, int32_t channel, int32_t classes) {
     int32_t best = 0, largest = logits.at(pixel, channel + 5);
@@ -70,7 +74,7 @@ inline int32_t best_class(const Logits& logits, int32_t pixel, int32_t channel, 
         NPU_PIPELINE
         NPU_TRIPCOUNT(0, MAX_CLASSES)
         const int32_t t = logits.at(pixel, channel + 5 + i);
-        if (t > largest) {
+        if (t > largest && largest != DECODE_NAN) {
             best = i;
             largest = t;
         }
@@ -80,22 +84,34 @@ inline int32_t best_class(const Logits& logits, int32_t pixel, int32_t channel, 
 
 /// sigmoid(objectness) * sigmoid(class) with 14 fraction bits; the logits have 12.
 inline int32_t score_of(int32_t objectness, int32_t named) {
+    if (objectness == DECODE_NAN || named == DECODE_NAN) return DECODE_SCORE_NAN;
     const int64_t product = (int64_t)sigmoid_fixed(objectness) * sigmoid_fixed(named);
     return (int32_t)((product + (1 << 15)) >> 16);
 }
 
-/// Corners x1, y1, x2, y2 in pixels with 4 fraction bits of the values that begin at `channel`.
+/// Low and high corner on one axis in pixels with 4 fraction bits.
+inline void corners_of(int32_t place, int32_t size, int32_t cell, int32_t stride, int32_t extent, int32_t& low,
+                       int32_t& high) {
+    if (place == DECODE_NAN || size == DECODE_NAN) {
+        low = DECODE_NAN;
+        high = DECODE_NAN;
+    } else if (size > DECODE_LOG_MAX && extent > 0) {
+        low = -DECODE_INFINITE;
+        high = DECODE_INFINITE;
+    } else {
+        const int32_t centre = centre_of(place, cell, stride);
+        const int64_t half = extent > 0 ? half_extent(extent, size) : 0;
+        low = (int32_t)(centre - half);
+        high = (int32_t)(centre + half);
+    }
+}
+
+/// Corners x1, y1, x2, y2 of the values that begin at `channel`.
 template <class Logits>
 inline void box_of(const Logits& logits, int32_t pixel, int32_t channel, const int32_t anchor[2], int32_t column,
                    int32_t row, int32_t stride, int32_t box[4]) {
-    const int32_t x = centre_of(logits.at(pixel, channel), column, stride);
-    const int32_t y = centre_of(logits.at(pixel, channel + 1), row, stride);
-    const int64_t half_width = half_extent(anchor[0], logits.at(pixel, channel + 2));
-    const int64_t half_height = half_extent(anchor[1], logits.at(pixel, channel + 3));
-    box[0] = (int32_t)(x - half_width);
-    box[1] = (int32_t)(y - half_height);
-    box[2] = (int32_t)(x + half_width);
-    box[3] = (int32_t)(y + half_height);
+    corners_of(logits.at(pixel, channel), logits.at(pixel, channel + 2), column, stride, anchor[0], box[0], box[2]);
+    corners_of(logits.at(pixel, channel + 1), logits.at(pixel, channel + 3), row, stride, anchor[1], box[1], box[3]);
 }
 
 /// One map: rows, columns, anchors in this order; those with a score above `threshold` are written one behind the
@@ -132,7 +148,7 @@ inline bool decode_map(const Logits& logits, int32_t height, int32_t width, int3
                 const int32_t pixel = (row * width + column) * lanes, channel = anchor * (5 + classes);
                 const int32_t label = best_class<MAX_CLASSES>(logits, pixel, channel, classes);
                 const int32_t score = score_of(logits.at(pixel, channel + 4), logits.at(pixel, channel + 5 + label));
-                if (score <= threshold) continue;
+                if (threshold >= 0 && score <= threshold) continue;
                 if (found < limit) {
                     box_of(logits, pixel, channel, anchors + 2 * anchor, column, row, stride, boxes + 4 * found);
                     scores[found] = (int16_t)score;
@@ -155,14 +171,15 @@ inline bool yolo_decode_map(const int16_t map[], int32_t height, int32_t width, 
                                              classes, threshold, limit, boxes, scores, labels, count);
 }
 
-/// int8 logits in NHWC-16. \param records of each channel: to 12 fraction bits
+/// int8 logits in NHWC-16. \param records of each channel: to 12 - shift fraction bits
 template <int MAX_SIDE, int MAX_CLASSES>
-inline bool yolo_decode_int8(const int8_t map[], const int32_t records[], int32_t height, int32_t width, int32_t lanes,
-                             const int32_t anchors[], int32_t anchor_count, int32_t stride, int32_t classes,
-                             int32_t threshold, int32_t limit, int32_t boxes[], int16_t scores[], int32_t labels[],
-                             int32_t count[1]) {
-    return decode_map<MAX_SIDE, MAX_CLASSES>(Int8Logits{map, records}, height, width, lanes, anchors, anchor_count,
-                                             stride, classes, threshold, limit, boxes, scores, labels, count);
+inline bool yolo_decode_int8(const int8_t map[], const int32_t records[], int32_t shift, int32_t height, int32_t width,
+                             int32_t lanes, const int32_t anchors[], int32_t anchor_count, int32_t stride,
+                             int32_t classes, int32_t threshold, int32_t limit, int32_t boxes[], int16_t scores[],
+                             int32_t labels[], int32_t count[1]) {
+    return decode_map<MAX_SIDE, MAX_CLASSES>(Int8Logits{map, records, shift}, height, width, lanes, anchors,
+                                             anchor_count, stride, classes, threshold, limit, boxes, scores, labels,
+                                             count);
 }
 
 /// bf16 logits in NHWC-16.
