@@ -57,8 +57,9 @@ def kernel_run(attributes: Attributes, inputs: list[Any], mode: str) -> KernelRu
         lanes = x.lanes
         _, height, width, depth = lanes.shape
         anchors = np.round(pairs * 2**PIXEL_BITS).astype(np.int32)
+        records: list[Any] = []
         if mode == "bf16":
-            logits, records = bf16_logits(x.bits), []
+            logits = bf16_logits(x.bits)
         else:
             logits, records = int8_logits(x.bits, x.quant)
         rows = decode_map(logits[0], [(int(w), int(h)) for w, h in anchors], stride, classes, threshold)
