@@ -61,11 +61,12 @@ inline ge::graphStatus infer(const Signature& signature, ge::Operator& op) {
             const cpu::Shape& shape = call.out(i).shape;
             std::vector<std::int64_t> dims(shape.dim, shape.dim + shape.rank);
             ge::TensorDesc desc = op.GetOutputDescByName(name.c_str());
-            if (call.dynamic()) {  // the first dimension is known from the data only
+            if (call.dynamic()) {  // one dimension is known from the data only
+                const std::size_t open = call.open_axis(shape.rank);
                 std::vector<std::pair<std::int64_t, std::int64_t>> range;
                 for (const std::int64_t dim : dims) range.emplace_back(dim, dim);
-                range[0].first = 0;
-                dims[0] = ge::UNKNOWN_DIM;
+                range.at(open).first = 0;
+                dims.at(open) = ge::UNKNOWN_DIM;
                 desc.SetShapeRange(range);
             }
             desc.SetShape(ge::Shape(dims));

@@ -53,6 +53,10 @@ class Call {
     cpu::Tensor& in(std::size_t i) { return in_.at(i); }
     cpu::Tensor& out(std::size_t i) { return out_.at(i); }
     bool dynamic() const { return kernel_.dynamic; }
+    /// The axis of outputs of this rank that only the data decide, where dynamic.
+    std::size_t open_axis(int rank) const {
+        return static_cast<std::size_t>(kernel_.open_axis < 0 ? kernel_.open_axis + rank : kernel_.open_axis);
+    }
 
     /// Types and shapes of the outputs, from those of the inputs; the most where the data decide.
     void infer() {
