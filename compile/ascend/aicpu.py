@@ -67,7 +67,7 @@ def operators_of(model: onnx.ModelProto, signatures: list[Signature]) -> list[Ai
     for signature in signatures:
         nodes = [n for n in model.graph.node if (n.domain, n.op_type) == (signature.domain, signature.type)]
         entry = AiCpuOperator(signature, {a.name: a.type for a in nodes[0].attribute})
-        entry.sized_by_data = _sized_by_data(f"{signature.domain}::{signature.type}")
+        entry.sized_by_data = _sized_by_data(f"{signature.domain}::{signature.type}", set(entry.attributes))
         for node in nodes:
             for what, here, first in (
                 ("inputs", len(node.input), len(nodes[0].input)),
@@ -88,12 +88,15 @@ def operators_of(model: onnx.ModelProto, signatures: list[Signature]) -> list[Ai
     return found
 
 
-def _sized_by_data(name: str) -> bool:
-    """Whether the operator's shape rule leaves a dimension open, as it does on its first case."""
+def _sized_by_data(name: str, attributes: set[str]) -> bool:
+    """Whether the operator's shape rule leaves a dimension open, as it does on a case with none but these attributes."""
     own = registry()[name]
-    graph = case_graph(name, own.cases[0])
-    node = graph.nodes[0]
-    return any(-1 in shape for shape in own.infer(node, [tuple(graph.tensors[t].shape) for t in node.inputs]))
+    for case in (c for c in own.cases if set(c.attrs) <= attributes):
+        graph = case_graph(name, case)
+        node = graph.nodes[0]
+        if any(-1 in shape for shape in own.infer(node, [tuple(graph.tensors[t].shape) for t in node.inputs])):
+            return True
+    return False
 
 
 def files(operators: list[AiCpuOperator], versions: dict[str, int]) -> dict[str, str]:

@@ -1,4 +1,5 @@
 // Drives the generated prototypes and AI CPU kernels as CANN does, on the stand-in: shape function, then kernel.
+#include <algorithm>
 #include <cstring>
 
 #include "npuforge_aicpu_kernels.cc"
@@ -44,7 +45,8 @@ extern "C" int run_operator(const char* type, int fields, const char** names, co
         tensor.type = static_cast<aicpu::DataType>(desc.GetDataType());
         tensor.data = out[i];
         tensor.size = static_cast<std::uint64_t>(room);
-        if (!desc.range.empty() && tensor.shape->dims[0] != ge::UNKNOWN_DIM) return 3;
+        const auto& dims = tensor.shape->dims;
+        if (!desc.range.empty() && std::count(dims.begin(), dims.end(), ge::UNKNOWN_DIM) != 1) return 3;
         context.outputs.push_back(tensor);
     }
     if (aicpu::kernels().at(type)()->Compute(context) != 0) return 4;
