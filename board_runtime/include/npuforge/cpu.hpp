@@ -123,9 +123,9 @@ struct Kernel {
     std::function<void(const Args&)> shape;
     std::function<void(const Args&)> run;
     std::function<std::size_t(const Args&)> scratch;  ///< bytes for `Args::scratch`; empty: none
-    bool alias = false;    ///< output 0 is the bytes of input 0 under another shape: nothing is copied
-    bool dynamic = false;  ///< `shape` gives upper bounds, `run` sets the real shape
-    int open_axis = 0;     ///< the axis of all outputs that a dynamic `run` may shorten, from the end if negative
+    bool alias = false;       ///< output 0 is the bytes of input 0 under another shape: nothing is copied
+    bool dynamic = false;     ///< `shape` gives upper bounds, `run` sets the real shape
+    int open_axis = 0;        ///< the axis of all outputs that a dynamic `run` may shorten, from the end if negative
     bool shape_only = false;  ///< the result depends on input shapes alone
 };
 
