@@ -144,7 +144,7 @@ def _hard_sigmoid(m: Any, x: Number, p: Parameters, order: int) -> Number:
 
 
 # The polynomial of degree 5 closest to SiLU on [-8, 8] in the largest error (0.1945): x/2 is exact, c0 + c2 x^2 + c4 x^4 is the minimax fit of the
-# even rest x tanh(x/2)/2 (Remez; tests/hw_kernels/test_silu_polynomial.py computes it anew). Beyond, as a table's tails: 0 and x.
+# even rest x tanh(x/2)/2 (Remez; tests/hw_kernels/test_own_operators.py computes it anew). Beyond, as a table's tails: 0 and x.
 SILU_POLYNOMIAL = (0.19444452023451986, 0.11605960615209412, -0.0009324674402457998)
 SILU_EDGE = 8.0
 

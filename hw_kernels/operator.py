@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -253,6 +254,13 @@ def get(node: Node) -> Op:
             )
         )
     return op
+
+
+def unknown_attribute(name: str, key: str, known: tuple[str, ...]) -> str:
+    """What is said of an attribute that operator `name` does not have, with the nearest that it has."""
+    near = get_close_matches(key, known, 1, 0.5)
+    remedy = f"use {near[0]}" if near else "leave it out"
+    return f"operator {name} has no attribute {key}; {remedy} (it has {', '.join(known) or 'none'})"
 
 
 def case_inputs(case: Case, seed: int = 0) -> list[Any]:

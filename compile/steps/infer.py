@@ -220,6 +220,8 @@ def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
     """Yields the nodes in order, custom operators in the simpler ones that they lower to."""
     for node in nodes:
         operator = find_operator(node.op) if split_operator(node.op)[0] else None
+        if operator is not None:
+            _refuse_unknown_attributes(node, operator)
         lowered = operator.lower(node, graph) if operator is not None else None
         if lowered is None:
             yield node
@@ -230,6 +232,13 @@ def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
                     value = graph.constants[name]
                     graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
             yield part
+
+
+def _refuse_unknown_attributes(node: Node, operator: operators.Op) -> None:
+    for key in node.attrs:
+        if operator.attributes is not None and key not in operator.attributes:
+            refusal = operators.unknown_attribute(node.op, key, operator.attributes)
+            raise ModelError(f"node '{node.name}': {refusal}; export the network again")
 
 
 def _expand_softmax(graph: Graph) -> Iterator[Node]:

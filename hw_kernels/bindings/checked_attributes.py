@@ -6,7 +6,6 @@ and an attribute that is passed over would give one result here and another from
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 import onnx
@@ -54,7 +53,7 @@ def check_names(name: str, attributes: dict[str, Any]) -> None:
     if known is not None:
         for key in attributes:
             if key not in known:
-                raise UnsupportedError(_unknown(name, key, known))
+                raise UnsupportedError(operator.unknown_attribute(name, key, known))
 
 
 def check_attributes(name: str, inputs: int, attributes: dict[str, Any]) -> None:
@@ -64,12 +63,6 @@ def check_attributes(name: str, inputs: int, attributes: dict[str, Any]) -> None
         _check_window(name, attributes)
     elif name == "Resize":
         _check_resize(inputs, attributes)
-
-
-def _unknown(name: str, key: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(key, known, 1, 0.5)
-    remedy = f"use {near[0]}" if near else "leave it out"
-    return f"operator {name} has no attribute {key}; {remedy} (it has {', '.join(known) or 'none'})"
 
 
 def _check_window(name: str, attributes: dict[str, Any]) -> None:
