@@ -17,11 +17,13 @@ import onnx
 from npuforge.board_runtime.devices import AnySession, open_session
 from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.compile.onnx_runner import make_session
+from npuforge.compile.steps.onnx_nodes import STANDARD, operator_name
 from npuforge.scripts.build_folder import Build, open_build
 
 PEERS = ("onnxruntime",)
 INSTRUCTION_SETS = ("auto", "scalar", "avx2", "avx512")
 ROUNDS = 10  # turns of each side
+_PEER_DOMAINS = (*STANDARD, "ai.onnx.ml", "com.microsoft")  # what ONNX Runtime brings
 
 
 @dataclass(frozen=True)
@@ -141,11 +143,22 @@ def random_feeds(session: AnySession) -> dict[str, np.ndarray]:
     return feeds
 
 
+def refuse_own_operators(model: onnx.ModelProto, where: str) -> None:
+    """UsageError names the operators that ONNX Runtime alone does not have: it cannot be timed on them."""
+    own = sorted({operator_name(n.domain, n.op_type) for n in model.graph.node if n.domain not in _PEER_DOMAINS})
+    if own:
+        raise UsageError(
+            f"--peer onnxruntime: {where} has {', '.join(own)}, which ONNX Runtime does not have; bench without --peer, or the network without them"
+        )
+
+
 def onnxruntime_side(
     build: Build, session: AnySession, feeds: dict[str, np.ndarray], threads: int
 ) -> Callable[[], object]:
     """The build's float network in ONNX Runtime on as many threads."""
-    model = make_session(onnx.load(build.reference), ["CPUExecutionProvider"], threads)
+    network = onnx.load(build.reference)
+    refuse_own_operators(network, str(build.reference))
+    model = make_session(network, ["CPUExecutionProvider"], threads)
     names = {spec.name for spec in session.inputs}
     wanted = {node.name for node in model.get_inputs()}
     if names != wanted:

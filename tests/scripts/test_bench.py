@@ -7,6 +7,7 @@ from typing import Any
 
 import npuforge.board_runtime._native as native
 import numpy as np
+import onnx
 import pytest
 
 from npuforge.board_runtime.session import Session
@@ -15,7 +16,14 @@ from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.compile.ir.preprocess_io import load_preprocess
 from npuforge.compile.pipeline import compile_model
 from npuforge.hw_kernels.arch import load
-from npuforge.scripts.bench import bench, best_instruction_set, random_feeds, summarise, time_turns
+from npuforge.scripts.bench import (
+    bench,
+    best_instruction_set,
+    random_feeds,
+    refuse_own_operators,
+    summarise,
+    time_turns,
+)
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -84,6 +92,12 @@ def test_refusals(tiny: Path) -> None:
         Session(tiny / "build", device="csim", level="scalar")
     with pytest.raises(FormatError):
         bench(tiny)
+
+
+def test_operators_that_the_peer_lacks_are_named() -> None:
+    bundled = Path(__file__).parents[2] / "scripts" / "demo_data" / "demo.onnx"
+    with pytest.raises(UsageError, match="demo.onnx has npuforge::YoloDecode, which ONNX Runtime does not have"):
+        refuse_own_operators(onnx.load(bundled), str(bundled))
 
 
 def test_figures() -> None:
