@@ -10,58 +10,19 @@ import numpy as np
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels import cordic
-from npuforge.hw_kernels.arithmetic import rounding_shift
 from npuforge.hw_kernels.edges import (
     NAN_BF16,
     bf16_of_fixed,
     entering,
-    fixed_of_bf16,
     fixed_of_int8,
     int8_of_fixed,
     leaving,
 )
 from npuforge.hw_kernels.kernel_data import padded, real, rounding_bound, scales, store
 from npuforge.hw_kernels.operator import KernelForm, KernelRun
+from npuforge.hw_kernels.turns import turns, wrapped
 
-BITS, LIMIT = 20, 2**30  # fraction bits of bf16 radians inside; 1,024 radians
-UNITS = round(2**30 / math.pi)  # of a radian, 180 degrees as 2^16, with 14 fraction bits
 CODE_BITS = 14
-FAR = 137  # exponent field of 1,024 radians
-
-
-def wrapped(units: np.ndarray) -> np.ndarray:
-    """int16: what is left of whole turns of twice the angle."""
-    return ((np.asarray(units, np.int64) + 32768) % 65536 - 32768).astype(np.int16)
-
-
-def _rests() -> np.ndarray:
-    """What is left of whole half turns of 2^(e - 134) radians, 180 degrees as 2^32; e = 137 .. 254. Pi by Machin's formula."""
-    bits = 400
-
-    def arctangent_of_inverse(n: int) -> int:
-        term = (1 << bits) // n
-        total, k, sign = term, 1, -1
-        while term:
-            term //= n * n
-            k += 2
-            total, sign = total + sign * (term // k), -sign
-        return total
-
-    pi = 4 * (4 * arctangent_of_inverse(5) - arctangent_of_inverse(239))
-    turns = [(((1 << (e - 134 + bits + 64)) // pi + 2**31) >> 32) % 2**32 for e in range(FAR, 255)]
-    return np.array(turns, np.int64)
-
-
-RESTS = _rests()
-
-
-def turns(angles: np.ndarray) -> np.ndarray:
-    """int16: twice an angle in bf16, a whole turn as 2^16; 0 for what is not finite."""
-    exponent = ((angles >> 7) & 0xFF).astype(np.int64)
-    near = rounding_shift(fixed_of_bf16(angles, BITS, LIMIT) * UNITS, BITS + 14)
-    rest = ((angles & 0x7F) | 0x80).astype(np.int64) * RESTS[np.clip(exponent - FAR, 0, len(RESTS) - 1)] % 2**32
-    far = ((rest + 2**15) >> 16) * np.where(angles >> 15 != 0, -1, 1)
-    return wrapped(np.where(exponent < FAR, near, np.where(exponent == 255, 0, far)))
 
 
 def bf16_codes(angles: np.ndarray) -> np.ndarray:

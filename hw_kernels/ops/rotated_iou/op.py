@@ -10,7 +10,7 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Shape, register
-from npuforge.hw_kernels.ops.rotated_iou.fixed import KERNEL
+from npuforge.hw_kernels.ops.rotated_iou.fixed import KERNEL, KERNEL_BF16, KERNEL_INT8
 from npuforge.hw_kernels.rotated import overlap
 
 
@@ -26,6 +26,7 @@ class RotatedIou(HostOp):
     """y[i, j] = area of a[i] and b[j] / area of a[i] or b[j]; boxes (cx, cy, width, height, angle in radians)"""
 
     kernel = KERNEL
+    kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::RotatedIou",)
     attributes = ()
     onnx = ("npuforge::RotatedIou",)
