@@ -52,6 +52,8 @@ def build(library: Path) -> None:
             "-fvisibility=hidden",
             "-I",
             str(_ROOT / "board_runtime" / "include"),
+            "-I",
+            str(_ROOT),  # headers of an operator folder, named from here
         ]
         command = [
             "g++",

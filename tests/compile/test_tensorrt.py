@@ -52,7 +52,8 @@ def test_every_formula_as_compiled_code(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6, err_msg=name)
         nan = np.full(1, np.nan, np.float32)
         getattr(library, f"run_{name}")(nan.ctypes.data_as(pointer), found.ctypes.data_as(pointer), 1)
-        assert np.isnan(found[0]), name
+        zero = name in ("ThresholdedRelu", "Shrink")  # as in ONNX Runtime: a comparison with NaN is false
+        assert found[0] == 0 if zero else np.isnan(found[0]), name
 
 
 def options(folder: Path) -> Options:
