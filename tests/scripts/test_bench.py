@@ -96,7 +96,7 @@ def test_refusals(tiny: Path) -> None:
 
 def test_operators_that_the_peer_lacks_are_named() -> None:
     bundled = Path(__file__).parents[2] / "scripts" / "demo_data" / "demo.onnx"
-    with pytest.raises(UsageError, match="demo.onnx has npuforge::YoloDecode, which ONNX Runtime does not have"):
+    with pytest.raises(UsageError, match=r"demo\.onnx has npuforge::YoloDecode, which ONNX Runtime does not have"):
         refuse_own_operators(onnx.load(bundled), str(bundled))
 
 
