@@ -15,7 +15,8 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels import operator
-from npuforge.quant import layers, stages
+from npuforge.quant import layers
+from npuforge.quant.range_labels import Labels, part_scales
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
 from npuforge.quant.rounding import InputCovariance, residual_variance
 from npuforge.quant.statistics import Statistics, pre_activation
@@ -75,12 +76,14 @@ def choose_alphas(
     image: TensorQuant | None,
     images: set[str],
     covariances: dict[str, InputCovariance],
+    labels: Labels,
 ) -> dict[str, float]:
-    """Alpha of every tensor in `ranges` (those that do not carry another's scales). `covariances`: of the convolutions with weight rounding."""
+    """Alpha of every tensor in `ranges` (those that do not carry another's scales). `covariances`: of the convolutions with weight rounding;
+    `labels`: of the tensors that hold parts of unlike ranges."""
     graph = region.graph
     origin = _origins(region)
     outside = region.read_outside()
-    scales = {t: stages.channel_scales(*ranges[t], DEFAULT) for t in ranges}
+    scales = {t: part_scales(*ranges[t], DEFAULT, labels.get(t)) for t in ranges}
     for tensor in region.entries:
         if tensor in images and image is not None:
             scales[tensor] = image.scale
@@ -128,10 +131,10 @@ def choose_alphas(
                 continue
             results = []
             for candidate in CANDIDATES:
-                scales[tensor] = stages.channel_scales(*ranges[tensor], candidate)
+                scales[tensor] = part_scales(*ranges[tensor], candidate, labels.get(tensor))
                 results.append(sum(cost() for cost in costs[tensor]))
             alphas[tensor] = CANDIDATES[int(np.argmin(results))]
-            scales[tensor] = stages.channel_scales(*ranges[tensor], alphas[tensor])
+            scales[tensor] = part_scales(*ranges[tensor], alphas[tensor], labels.get(tensor))
     return alphas
 
 

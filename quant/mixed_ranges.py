@@ -45,6 +45,17 @@ def largest(seen: TensorStatistics) -> np.ndarray:
     return np.maximum(np.abs(seen.low), np.abs(seen.high))
 
 
+def like_groups(sizes: list[float]) -> list[list[int]]:
+    """Positions, widest first, in groups of which none is more than a factor of `UNLIKE` narrower than its widest; 0 is like anything."""
+    groups: list[list[int]] = []
+    for position in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        if groups and (sizes[position] == 0.0 or sizes[position] * UNLIKE >= sizes[groups[-1][0]]):
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    return [sorted(group) for group in groups]
+
+
 def mixed_ranges(qgraph: QGraph, statistics: Statistics) -> list[MixedRange]:
     """Every part of every concatenation on the NPU that its common scale flattens, in the order of the nodes."""
     found: list[MixedRange] = []

@@ -16,6 +16,7 @@ from npuforge.hw_kernels.arithmetic import round_half_up
 from npuforge.quant import given, layers, stages
 from npuforge.quant.balance import choose_alphas
 from npuforge.quant.kernels import own_parameters
+from npuforge.quant.range_labels import Labels, part_scales, range_labels
 from npuforge.quant.ranges import CALIBRATORS, channel_ranges, largest_pre_activation
 from npuforge.quant.regions import CONVOLUTIONS, Region, activation_inputs, channel_sources
 from npuforge.quant.samples import SampleRun
@@ -143,6 +144,7 @@ def _quantize_fine(
     qgraph = QGraph(graph, "fine")
     images = image_tensors(region, preprocess)
     ranges = _ranges(region, statistics, calibrator, images)
+    labels: Labels = {}
     if alpha is not None:
         alphas = dict.fromkeys(ranges, alpha)
     elif graph.grids:
@@ -150,7 +152,8 @@ def _quantize_fine(
     else:
         image = None if preprocess is None else image_quant(preprocess)
         covariances = statistics.inputs if "weight_rounding" in algorithms else {}
-        alphas = choose_alphas(region, statistics, ranges, image, images, covariances)
+        labels = range_labels(graph, statistics)
+        alphas = choose_alphas(region, statistics, ranges, image, images, covariances, labels)
     for tensor in region.entries:
         if tensor in images:
             assert preprocess is not None
@@ -160,7 +163,7 @@ def _quantize_fine(
             qgraph.notes[tensor] = GIVEN
         else:
             low, high = ranges[tensor]
-            scale = stages.channel_scales(low, high, alphas[tensor])
+            scale = part_scales(low, high, alphas[tensor], labels.get(tensor))
             qgraph.quant[tensor] = TensorQuant(scale, stages.zero_points(low, scale))
             qgraph.notes[tensor] = f"alpha={alphas[tensor]:g}"
     samples = SampleRun(region, qgraph, statistics) if "bias_correction" in algorithms else None
@@ -174,7 +177,7 @@ def _quantize_fine(
                 out = given.output(graph, node)
             else:
                 low, high = ranges[output]
-                out = layers.Output(stages.channel_scales(low, high, alphas[output]), low)
+                out = layers.Output(part_scales(low, high, alphas[output], labels.get(output)), low)
                 if is_curve(node.activation):
                     before = tensor_statistics(statistics, pre_activation(output), node.name)
                     out.largest_pre = largest_pre_activation(before, node.activation)

@@ -8,6 +8,7 @@ from npuforge.compile.ir.graph import Graph, Node
 from npuforge.hw_kernels import operator
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
+PAIRS = ("Add", "Sub", "Mul")
 
 
 def npu_nodes(graph: Graph) -> list[Node]:

@@ -12,6 +12,7 @@ from npuforge.compile.ir.quantization import ConvParams, EltwiseParams, QGraph
 from npuforge.quant.bf16 import quantize_bf16
 from npuforge.quant.mixed_ranges import mixed_ranges
 from npuforge.quant.quantize import quantize
+from npuforge.quant.range_labels import flattened_parts
 
 
 def run(graph: Graph, ctx: Context) -> QGraph:
@@ -31,6 +32,8 @@ def run(graph: Graph, ctx: Context) -> QGraph:
     if options.mode == "pow2" and mixed:  # the calibrate step keeps unlike ranges apart
         raise QuantisationError(str(mixed[0]))
     ctx.note(map(str, mixed))
+    if options.mode == "fine":
+        ctx.note(flattened_parts(qgraph, ctx.statistics, options.alpha))
     return qgraph
 
 

@@ -16,8 +16,8 @@ from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
 from npuforge.hw_kernels import operator
 from npuforge.quant.layers import affine_parameters
+from npuforge.quant.regions import PAIRS
 
-PAIRS = ("Add", "Sub", "Mul")
 WINDOWS = ("MaxPool", "AveragePool", "Resize")
 Takes = Callable[[Node], bool]  # whether the hardware takes a node
 

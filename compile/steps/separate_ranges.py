@@ -18,7 +18,7 @@ from npuforge.compile.steps.range_parts import Parts, Splitter
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator
 from npuforge.quant.fix_points import Groups
-from npuforge.quant.mixed_ranges import UNLIKE, largest
+from npuforge.quant.mixed_ranges import UNLIKE, largest, like_groups
 from npuforge.quant.regions import activation_inputs
 from npuforge.quant.statistics import Statistics
 
@@ -36,17 +36,6 @@ def separate_unlike(graph: Graph, statistics: Statistics, limit: Limit | None = 
         separator.editor.finish()
         divide(graph)
     return separator.notices
-
-
-def like_groups(sizes: list[float]) -> list[list[int]]:
-    """Positions, widest first, in groups of which none is more than a factor of `UNLIKE` narrower than its widest; 0 is like anything."""
-    groups: list[list[int]] = []
-    for position in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        if groups and (sizes[position] == 0.0 or sizes[position] * UNLIKE >= sizes[groups[-1][0]]):
-            groups[-1].append(position)
-        else:
-            groups.append([position])
-    return [sorted(group) for group in groups]
 
 
 class _Separator:

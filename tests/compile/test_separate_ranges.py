@@ -24,11 +24,11 @@ from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.compile.steps.partition import partition
 from npuforge.compile.steps.remedies import remedy
-from npuforge.compile.steps.separate_ranges import break_chains, like_groups, separate_unlike
+from npuforge.compile.steps.separate_ranges import break_chains, separate_unlike
 from npuforge.compile.steps.verify import verify
 from npuforge.hw_kernels import operator
 from npuforge.quant.calibrate import calibrate
-from npuforge.quant.mixed_ranges import UNLIKE
+from npuforge.quant.mixed_ranges import UNLIKE, like_groups
 from npuforge.quant.statistics import Statistics
 
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
