@@ -238,7 +238,7 @@ def _refuse_unknown_attributes(node: Node, operator: operators.Op) -> None:
     for key in node.attrs:
         if operator.attributes is not None and key not in operator.attributes:
             refusal = operators.unknown_attribute(node.op, key, operator.attributes)
-            raise ModelError(f"node '{node.name}': {refusal}; export the network again")
+            raise ModelError(f"node '{node.name}' ({node.op}): {refusal}; export the network again")
 
 
 def _expand_softmax(graph: Graph) -> Iterator[Node]:

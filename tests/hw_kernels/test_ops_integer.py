@@ -325,8 +325,8 @@ def test_moves() -> None:
 def test_every_activation_kind_is_declared() -> None:
     from npuforge.hw_kernels.activations import is_supported
 
-    curves = ("Silu", "Sigmoid", "Tanh", "Gelu", "CustomGELU", "Mish", "HardSwish", "ClipSigmoid")
+    curves = ("Silu", "Sigmoid", "Tanh", "Gelu", "CustomGELU", "Mish", "HardSwish", "ClipSigmoid", "Softplus", "Erf")
     assert all(is_supported(Activation(kind)) for kind in ("none", "Relu", "Clip", "LeakyRelu", "PRelu", *curves))
     assert is_supported(Activation("HardSigmoid", alpha=0.2, beta=0.5))
     assert not is_supported(Activation("HardSigmoid", alpha=0.05, beta=0.5))  # 0.05*8 + 0.5 = 0.9: no constant tail
-    assert not is_supported(Activation("Erf"))
+    assert not is_supported(Activation("Sin"))  # periodic: no tail

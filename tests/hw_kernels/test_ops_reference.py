@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.ir.graph import Activation, Graph, Node
 from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.formulas import SILU_POLYNOMIAL
 from npuforge.hw_kernels.operator import Case
 
 NPU_OPERATORS = (
@@ -41,9 +42,31 @@ def activation_nodes(activation: Activation, source: str, target: str) -> list[o
         return [helper.make_node("Clip", [source, "clip_low", "clip_high"], [target])]
     if kind == "Silu":
         return [helper.make_node("Sigmoid", [source], ["gate"]), helper.make_node("Mul", [source, "gate"], [target])]
-    if kind == "LeakyRelu":
-        return [helper.make_node("LeakyRelu", [source], [target], alpha=activation.alpha)]
+    if kind in ("LeakyRelu", "Elu"):
+        return [helper.make_node(kind, [source], [target], alpha=activation.alpha)]
+    if kind == "SiluPolynomial":
+        return polynomial_nodes(source, target)
     return [helper.make_node(kind, [source], [target])]
+
+
+def polynomial_nodes(x: str, target: str) -> list[onnx.NodeProto]:
+    """x/2 + c0 + c2 x^2 + c4 x^4 on [-8, 8), 0 below, x above (tests/hw_kernels/test_own_operators.py computes the coefficients anew)."""
+    numbers = {"half": 0.5, "nothing": 0.0, "low": -8.0, "high": 8.0} | dict(
+        zip(("c0", "c2", "c4"), SILU_POLYNOMIAL, strict=True)
+    )
+    return [
+        *(helper.make_node("Constant", [], [name], value_float=value) for name, value in numbers.items()),
+        helper.make_node("Mul", [x, x], ["square"]),
+        helper.make_node("Mul", ["square", "c4"], ["fourth"]),
+        helper.make_node("Add", ["fourth", "c2"], ["inner"]),
+        helper.make_node("Mul", ["inner", "square"], ["even"]),
+        helper.make_node("Mul", [x, "half"], ["odd"]),
+        helper.make_node("Sum", ["even", "odd", "c0"], ["polynomial"]),
+        helper.make_node("Less", [x, "low"], ["below"]),
+        helper.make_node("Less", [x, "high"], ["inside"]),
+        helper.make_node("Where", ["inside", "polynomial", x], ["upper"]),
+        helper.make_node("Where", ["below", "nothing", "upper"], [target]),
+    ]
 
 
 def onnx_nodes(node: Node, graph: Graph, constants: dict[str, np.ndarray]) -> list[onnx.NodeProto]:
