@@ -5,6 +5,7 @@ shortest (tests/hw_kernels/test_fixed_kernels.py)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,9 +21,16 @@ def _quotient(numerator: int, denominator: int) -> int:
     return sign * (abs(numerator) // abs(denominator))
 
 
+@lru_cache(maxsize=2**12)
+def _turned(angle: int) -> tuple[int, int]:
+    """Sine and cosine of one angle."""
+    sine, cosine = (int(v[()]) for v in rotate(np.array(angle, np.int16)))
+    return sine, cosine
+
+
 def corners(box: Sequence[int], dx: int, dy: int) -> list[Point]:
     """With 8 fraction bits, of a box whose centre lies at (dx, dy)."""
-    sine, cosine = (int(v[()]) for v in rotate(np.array(box[4], np.int16)))
+    sine, cosine = _turned(box[4])
     found = []
     for sign_x, sign_y in ((-1, -1), (1, -1), (1, 1), (-1, 1)):
         u, v = sign_x * abs(box[2]), sign_y * abs(box[3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,12 @@ def int8_pair(a: list[int], b: list[int], shift: int) -> int:
     return overlap([0, 0, *sides[:2], angles[0]], [*centre, *sides[2:], angles[1]])
 
 
+@lru_cache(maxsize=2**12)
+def _turn(angle: int) -> int:
+    """Of one bf16 angle."""
+    return int(whole_turns(np.array(angle, np.uint16)))
+
+
 def bf16_pair(a: np.ndarray, b: np.ndarray) -> int:
     """The same of bf16 boxes; 0 where a value is NaN or infinite."""
     exponents = (np.stack([a, b]).astype(np.int64) >> 7) & 0xFF
@@ -66,11 +73,11 @@ def bf16_pair(a: np.ndarray, b: np.ndarray) -> int:
     if (exponents == 255).any() or exponent == 0:
         return 0
     bits = 126 + PAIR_BITS - exponent
-    p, q = (fixed_of_bf16(v[:2], bits, CENTRE_MAX) for v in (a, b))
+    p, q = fixed_of_bf16(np.stack([a[:2], b[:2]]), bits, CENTRE_MAX)
     beyond = (p == q) & (np.abs(p) == CENTRE_MAX) & (a[:2] != b[:2])
     centre = np.where(beyond, FAR, np.clip(q - p, -FAR, FAR))
-    sides = [fixed_of_bf16(v[2:4], bits, 2**PAIR_BITS).tolist() for v in (a, b)]
-    angles = [int(whole_turns(v[4])) for v in (a, b)]
+    sides = fixed_of_bf16(np.stack([a[2:4], b[2:4]]), bits, 2**PAIR_BITS).tolist()
+    angles = [_turn(int(v[4])) for v in (a, b)]
     return overlap([0, 0, *sides[0], angles[0]], [*centre.tolist(), *sides[1], angles[1]])
 
 

@@ -77,7 +77,7 @@ inline void register_non_max_suppression(Registry& registry) {
                     for (std::int32_t i = 0; i < candidates && rows - first < most; ++i) {
                         bool keep = true;
                         for (std::int64_t r = first; r < rows && keep; ++r)
-                            keep = overlap(boxes + 4 * order[i], boxes + 4 * out[3 * r + 2], centre) <= iou_threshold;
+                            keep = !(overlap(boxes + 4 * order[i], boxes + 4 * out[3 * r + 2], centre) > iou_threshold);
                         if (!keep) continue;
                         out[3 * rows] = b;
                         out[3 * rows + 1] = c;

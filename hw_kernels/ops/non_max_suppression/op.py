@@ -10,6 +10,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, register
 from npuforge.hw_kernels.ops.non_max_suppression.fixed import KERNEL
+from npuforge.hw_kernels.ops.non_max_suppression.npu_data import KERNEL_BF16, KERNEL_INT8
 
 
 def _scalar(inputs: list[Any], position: int, default: float) -> float:
@@ -42,6 +43,7 @@ class NonMaxSuppression(HostOp):
     """per class the best boxes that overlap no better one by more than the threshold"""
 
     kernel = KERNEL
+    kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("NonMaxSuppression",)
     onnx = ("NonMaxSuppression",)
 
@@ -74,7 +76,7 @@ class NonMaxSuppression(HostOp):
             for i in np.argsort(-scores[batch, label], kind="stable"):
                 if len(kept) >= limit or not scores[batch, label, i] > lowest:
                     break
-                if all(_overlap(low[batch], high[batch], int(i), j) <= threshold for j in kept):
+                if not any(_overlap(low[batch], high[batch], int(i), j) > threshold for j in kept):  # NaN is not more
                     kept.append(int(i))
             rows += [(batch, label, i) for i in kept]
         return [np.array(rows, np.int64).reshape(-1, 3)]
