@@ -7,7 +7,7 @@ namespace npuforge {
 namespace hls {
 
 /// Writes the indices of the kept boxes and their number. False, with nothing written, where `count` is out of range.
-/// \tparam List has `int32_t score(int32_t i)` and `bool exceeds(int32_t i, int32_t j)`: do boxes i and j overlap by
+/// \tparam List has `int32_t score(int32_t i)` and `bool suppresses(int32_t i, int32_t j)`: do boxes i and j overlap by
 /// more than the threshold?
 /// \param lowest only scores above it count \param limit boxes kept at most
 template <int MAX_BOXES, class List>
@@ -36,7 +36,7 @@ inline bool suppress_list(const List& list, int32_t count, int32_t lowest, int32
         for (int32_t i = 0; i < count; ++i) {
             NPU_PIPELINE
             NPU_TRIPCOUNT(0, MAX_BOXES)
-            if (waiting[i] && list.exceeds(best, i)) waiting[i] = false;
+            if (waiting[i] && list.suppresses(best, i)) waiting[i] = false;
         }
     }
     kept_count[0] = found;
@@ -51,7 +51,7 @@ struct FixedList {
     const int16_t* scores;
     int32_t threshold;
     int32_t score(int32_t i) const { return scores[i]; }
-    bool exceeds(int32_t i, int32_t j) const { return Overlap::exceeds(boxes, i, j, threshold); }
+    bool suppresses(int32_t i, int32_t j) const { return Overlap::exceeds(boxes, i, j, threshold); }
 };
 
 /// The same over `FixedList`.

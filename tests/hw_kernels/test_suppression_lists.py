@@ -31,7 +31,7 @@ def float_overlaps(boxes: np.ndarray, centre: bool) -> np.ndarray:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.floats(-9, 9), st.booleans(), st.integers(0, ONE))
+@given(st.integers(0, 2**32 - 1), st.floats(-9, 9), st.booleans(), st.integers(ONE // 32, ONE - ONE // 32))
 def test_decisions_about_corners(seed: int, decade: float, centre: bool, threshold: int) -> None:
     random = np.random.default_rng(seed)
     place, size = random.uniform(0, 10, (8, 2)), random.uniform(1, 8, (8, 2)) * random.choice([-1, 1], (8, 2))
@@ -51,7 +51,7 @@ def test_decisions_about_corners(seed: int, decade: float, centre: bool, thresho
             else:
                 found = int8_exceeds(fixed, i, j, centre, threshold)
             assert found == (exact[i, j] > threshold / ONE) or not away[i, j], (mode, i, j)
-        assert away.mean() > 0.5 or threshold in (0, ONE)
+        assert away.mean() > 0.5
 
 
 @settings(max_examples=15, deadline=None)

@@ -130,7 +130,7 @@ struct CornerList {
     ClassScores<T> scores;
     int32_t threshold;
     int32_t score(int32_t i) const { return scores.of(i); }
-    bool exceeds(int32_t i, int32_t j) const { return corners.exceeds(i, j, threshold); }
+    bool suppresses(int32_t i, int32_t j) const { return corners.exceeds(i, j, threshold); }
 };
 
 /// int8 boxes [count][16] and scores [count][classes in lanes], the scores of a class having one scale. False, with
