@@ -4,7 +4,7 @@
 vendor's VART (device `dpu` needs it). In a checkout:
 `python setup.py build_ext --inplace`.
 Everything built on the way lies in .native-build/ (CMake in .native-build/cmake), never in build/, where `npuforge compile` writes.
-Environment: CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default 2).
+Environment: CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default: every processor, at most 8; a compiler takes up to 0.6 GB).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CMakeBuild(build_ext):
                 *shlex.split(os.environ.get("CMAKE_ARGS", "")),
             ]
             subprocess.run(configure, check=True)
-            jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")
+            jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(min(os.cpu_count() or 1, 8))
             build = [tool("cmake"), "--build", str(folder), "-j", jobs, "--target"]
             subprocess.run([*build, "_native", "vendor_plug_ins"], check=True)
             built = sorted(folder.glob("_native*.so"), key=lambda path: path.stat().st_mtime)
