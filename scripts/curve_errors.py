@@ -58,7 +58,7 @@ def page() -> str:
     lines += [
         "",
         "SiLU by its polynomial of degree 5 (`npuforge::SiluPolynomial`, the best of that degree on [-8, 8]): largest error "
-        f"{np.abs(real).max():.4f}, mean {np.abs(real).mean():.4f};",
+        f"{np.abs(real).max():.4f}, mean {np.abs(real).mean():.4f} over the arguments above;",
         f"in integers with 11 fraction bits {np.abs(whole).max():.4f} and {np.abs(whole).mean():.4f}. The table of SiLU is the better choice wherever there is room for one;",
         "the row SiluPolynomial above is the table of the polynomial against the polynomial (at x = 8 itself, where it jumps to x, the table gives x).",
     ]

@@ -7,6 +7,7 @@ a copy of the model, with the attributes in a closure. What the file says is not
 from __future__ import annotations
 
 import itertools
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from npuforge.hw_kernels.bindings.model_types import STANDARD, as_node, operator
 
 _TYPES = {"float32": PyCustomOpDef.dt_float, "int64": PyCustomOpDef.dt_int64, "bool": PyCustomOpDef.dt_bool}
 _COUNTER = itertools.count()  # operator types are known to the whole process
+# onnxruntime-extensions 0.15 keeps them in one list that moves as it grows: a session made before another type came would crash the process.
+_ALIVE: weakref.WeakSet[onnxruntime.InferenceSession] = weakref.WeakSet()
 
 
 def session(
@@ -31,16 +34,26 @@ def session(
     float32, int64 or bool.
 
     Errors: ModelError where the file cannot be read or is no ONNX model; UnsupportedError names a node whose operator nobody registered, or an input
-    whose type ONNX cannot infer; UsageError for another kind of argument.
+    whose type ONNX cannot infer; UsageError for another kind of argument, and while an earlier session with custom operators is still held:
+    onnxruntime-extensions cannot add operators behind it.
     """
     copy = _loaded(model)
+    custom = any(node.domain not in STANDARD for node in copy.graph.node)
+    if custom and _ALIVE:
+        raise UsageError(
+            "an earlier session with custom operators is still held, and onnxruntime-extensions would crash it; del that session first, "
+            "join both networks in one model, or use the C++ operator library (npuforge export --to onnxruntime)"
+        )
     types = tensor_types(copy)
     for node in copy.graph.node:
         if node.domain not in STANDARD:
             _replace(node, types)
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(get_library_path())
-    return onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=list(providers))
+    made = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=list(providers))
+    if custom:
+        _ALIVE.add(made)
+    return made
 
 
 def _loaded(model: onnx.ModelProto | bytes | str | Path) -> onnx.ModelProto:

@@ -117,3 +117,14 @@ def test_unknown_operator_is_named() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("elsewhere", 1)])
     with pytest.raises(UnsupportedError, match="node 'n1': no operator 'elsewhere::Frobnicate' is known"):
         session(model)
+
+
+def test_a_second_session_is_refused_while_the_first_is_held() -> None:
+    """onnxruntime-extensions 0.15 ends the process when a session made before another operator type came runs again."""
+    first = session(one_node(OWN[0]))
+    with pytest.raises(UsageError, match="del that session first"):
+        session(one_node(OWN[-1]))
+    feed = dict(zip([i.name for i in first.get_inputs()], OWN[0].inputs(), strict=True))
+    assert len(first.run(None, feed)) == len(first.get_outputs())  # the refusal left it as it was
+    del first
+    assert session(one_node(OWN[-1])) is not None

@@ -20,7 +20,7 @@ from npuforge.hw_kernels.windows import Window, fill_border, output_size, tap
 
 @register
 class MaxPool(Op):
-    """y = max of the window's valid taps, NaN ignored; the scale of every channel is carried"""
+    """y = max of the window's valid taps, NaN ignored (bf16 on the NPU: kept); the scale of every channel is carried"""
 
     names = ("MaxPool",)
     program = MAX_POOL
