@@ -129,7 +129,7 @@ def bf16_of_fixed(value: np.ndarray, fraction_bits: int) -> np.ndarray:
     return np.where(v == 0, 0, np.where(v < 0, 0x8000, 0) | word).astype(np.uint16)
 
 
-def float_of_fixed(value: np.ndarray, fraction_bits: int) -> np.ndarray:
+def float_of_fixed(value: np.ndarray, fraction_bits: int | np.ndarray) -> np.ndarray:
     """The same as float32, for arithmetic that ends in `bf16.from_float32`."""
     v = np.asarray(value, np.int64)
     kept, length = _normalised(np.where(v == 0, 1, v), 24)
