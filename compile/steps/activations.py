@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
@@ -127,8 +128,14 @@ def _other(node: Node, tensor: str) -> str | None:
     return node.inputs[1] if node.inputs[0] == tensor else node.inputs[0]
 
 
-def _near(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-6)
+def _near(found: float, exact: float) -> bool:
+    """`exact`, or what a file of half or bfloat16 precision holds in its place: it, or its reciprocal, rounded to that type."""
+    stored: set[float] = set()
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        stored |= {float(dtype(exact)), 1 / float(dtype(1 / exact))}
+    return math.isclose(found, exact, rel_tol=1e-4, abs_tol=1e-6) or any(
+        math.isclose(found, s, rel_tol=1e-6) for s in stored
+    )
 
 
 # ---- finders: the match that ends in `node`
@@ -258,7 +265,9 @@ def _hard_parts(editor: Editor, node: Node) -> Match | None:
     scaled = _scale_of(editor, node)
     clip = editor.producer(scaled[0]) if scaled else None
     limits = clip_limits(editor, clip) if clip is not None else None
-    if scaled is None or clip is None or limits is None or limits[0] != 0.0 or not _near(limits[1] * scaled[1], 1.0):
+    if scaled is None or clip is None or limits is None or limits[0] != 0.0:
+        return None
+    if not _near(limits[1] * scaled[1], 1.0) and not (limits[1] == 6.0 and _near(scaled[1], 1 / 6)):
         return None
     plus = editor.producer(clip.inputs[0])
     shifted = _shift_of(editor, plus)
@@ -305,7 +314,7 @@ def _gated_hard_sigmoid(editor: Editor, node: Node) -> Match | None:
             alpha, beta = producer.activation.alpha, producer.activation.beta
         else:
             continue
-        if _near(alpha, 1 / 6) and _near(beta, 0.5):
+        if _near(alpha, 1 / 6) and (_near(beta, 0.5) or _near(beta, 3 * alpha)):
             return Match(producer.inputs[0], Activation("HardSwish"), [producer, node])
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -186,6 +187,42 @@ def test_activation_is_fused(around, same, name):
     assert ops(graph) == ["Conv", "Conv"]
     assert graph.nodes[0].activation.kind == name.split()[0]
     assert len(graph.nodes[0].sources) == 1 + len(nodes)
+
+
+ROUNDED = [
+    "Gelu",
+    "Gelu half first",
+    "Gelu by product",
+    "CustomGELU",
+    "HardSwish gate first",
+    "HardSwish by Relu and Min",
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", ROUNDED)
+def test_constants_of_a_short_type(around, same, name, dtype):
+    """A file of half or bfloat16 precision holds 1 / 6 or sqrt 2 rounded; it is the same function, within that type's step (2⁻⁸)."""
+    nodes, constants, opset = ACTIVATIONS.get(name) or BY_PRODUCT
+    rounded = {k: v.astype(dtype).astype(F) for k, v in constants.items()}
+    graph = same(around(nodes, rounded, opset=opset), 2.0**-8)
+    assert ops(graph) == ["Conv", "Conv"]
+    assert graph.nodes[0].activation.kind == name.split()[0]
+
+
+BY_PRODUCT = (
+    [("Mul", ["t", "root"], ["d"], {}), *ACTIVATIONS["Gelu"][0][1:]],
+    {**ACTIVATIONS["Gelu"][1], "root": F(0.5**0.5)},
+    13,
+)
+
+
+@pytest.mark.parametrize("factor", [1.0005, 0.9992, 1.003])
+def test_another_constant_is_another_function(around, same, factor):
+    """Within a step of bfloat16, but nothing that a rounding gives."""
+    nodes, constants, opset = ACTIVATIONS["CustomGELU"]
+    graph = same(around(nodes, {**constants, "k": F(constants["k"] * factor)}, opset=opset), 1e-4)
+    assert "CustomGELU" not in [n.activation.kind for n in graph.nodes]
 
 
 @pytest.mark.parametrize(
