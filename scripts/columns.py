@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from npuforge.board_runtime.devices import open_session
-from npuforge.board_runtime.session import TraceRecord
+from npuforge.board_runtime.session import Session, TraceRecord
+from npuforge.compile.host_program import host_program
 from npuforge.compile.ir.errors import FormatError
+from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.samples import Inputs, Sample, in_graph_layout
 from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.compile.reference import FloatReference, NodesExecutor
@@ -64,12 +66,39 @@ class FloatColumn:
         return self._recording.outputs[image.path.name]
 
 
+class CpuNodes:
+    """The integer graph's CPU nodes in float: those between NPU partitions by the runtime's C++ kernels, those behind the last in ONNX Runtime.
+
+    Between them a float becomes an integer again: another order of summation, right as well, moves a value across a rounding border, and
+    integer graph and device would differ where neither is wrong.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._behind = NodesExecutor(graph)
+        self._taken = {t for n in graph.nodes if n.device == "NPU" for t in n.inputs}
+        self._sessions: dict[tuple[str, ...], Session] = {}
+
+    def __call__(self, nodes: list[Node], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """All tensors that `nodes` (in order) write, from the float tensors known."""
+        written = [t for n in nodes for t in n.outputs if t]
+        if self._taken.isdisjoint(written):
+            return self._behind(nodes, values)
+        constants, tensors = self._graph.constants, self._graph.tensors
+        read = dict.fromkeys(t for n in nodes for t in n.inputs if t and t not in written and t not in constants)
+        key = tuple(n.name for n in nodes)
+        if key not in self._sessions:
+            part = replace(self._graph, nodes=nodes, inputs=list(read), outputs=written, partitions=[], input_layout={})
+            self._sessions[key] = Session(host_program(part))
+        return self._sessions[key].run({t: np.ascontiguousarray(values[t], tensors[t].dtype) for t in read})
+
+
 class IntegerColumn:
     """The integer or bf16 graph with the numpy semantics; nodes of the CPU partition in float."""
 
     def __init__(self, build: Build) -> None:
         self.qgraph = build.qgraph
-        run_cpu = NodesExecutor(self.qgraph.graph)
+        run_cpu = CpuNodes(self.qgraph.graph)
         self.executor: IntegerExecutor | LaneExecutor = (
             LaneExecutor(self.qgraph, from_json(build.manifest["arch"]), run_cpu)
             if self.qgraph.mode == "bf16"
