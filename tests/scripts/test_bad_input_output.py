@@ -251,11 +251,11 @@ def test_another_user(tiny: Path, locked: str, code: int, words: tuple[str, ...]
 
 # ---- broken off
 def many_images(folder: Path) -> None:
-    """Enough images that calibration lasts a while."""
+    """Enough images that calibration lasts some seconds, so that a signal arrives in it though the test waits for a processor."""
     folder.mkdir()
     random = np.random.default_rng(0)
-    for index in range(24):
-        cv2.imwrite(str(folder / f"{index:02d}.png"), random.integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    for index in range(400):
+        cv2.imwrite(str(folder / f"{index:03d}.png"), random.integers(0, 256, (64, 64, 3), dtype=np.uint8))
 
 
 @pytest.mark.parametrize(
