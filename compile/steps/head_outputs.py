@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
-from npuforge.compile.steps.rewrite import CONVOLUTIONS
+from npuforge.quant.regions import CONVOLUTIONS
 
 MOVES = ("Transpose", "Reshape", "Identity", "Flatten")
+
+
+def _kernel(node: Node) -> int:
+    """The larger side of a convolution's kernel, 1 for any other node."""
+    return max(node.attrs["kernel_shape"]) if node.op in CONVOLUTIONS else 1
 
 
 @dataclass
@@ -49,6 +55,11 @@ class Outputs:
         """Cells of the maps at these strides together."""
         return sum(int(np.prod(self.map_size(s))) for s in strides)
 
+    @cached_property
+    def strides_of_rows(self) -> dict[int, list[int]]:
+        """Strides of the usual three or four levels by the number of cells that they have together."""
+        return {self.cells(*strides): list(strides) for strides in ((8, 16, 32), (8, 16, 32, 64))}
+
     def stride_of(self, height: int, width: int) -> int:
         """The power of two that gives a map of this size, 0 where none does."""
         return next((s for s in (4, 8, 16, 32, 64, 128) if self.map_size(s) == (height, width)), 0)
@@ -61,9 +72,8 @@ class Outputs:
         """The node that writes a tensor."""
         return self._producers.get(name)
 
-    def above(self, name: str) -> set[str]:
-        """Operators and activations between the last convolutions and an output."""
-        found: set[str] = set()
+    def _up_to(self, name: str, last: Callable[[Node], bool]) -> Iterator[Node]:
+        """The nodes above an output, each once per tensor that it writes, upwards until `last` holds of one (which is given too)."""
         seen: set[str] = set()
         waiting = [name]
         while waiting:
@@ -72,31 +82,24 @@ class Outputs:
             if node is None or tensor in seen:
                 continue
             seen.add(tensor)
+            yield node
+            if not last(node):
+                waiting += node.inputs
+
+    def above(self, name: str) -> set[str]:
+        """Operators and activations between the last convolutions and an output."""
+        found: set[str] = set()
+        for node in self._up_to(name, lambda node: node.op in CONVOLUTIONS):
             found |= {node.activation.kind} - {"none"}
-            if node.op in CONVOLUTIONS:
-                continue
-            if not (node.op == "Affine" and np.all(node.attrs["scale"] == 1) and np.all(node.attrs["bias"] == 0)):
+            plain = node.op == "Affine" and np.all(node.attrs["scale"] == 1) and np.all(node.attrs["bias"] == 0)
+            if node.op not in CONVOLUTIONS and not plain:
                 found.add(node.op)
-            waiting += node.inputs
         return found
 
     def kernels(self, name: str) -> set[int]:
         """Sizes of the last convolutions above an output that see more than one pixel."""
-        found: set[int] = set()
-        seen: set[str] = set()
-        waiting = [name]
-        while waiting:
-            tensor = waiting.pop()
-            node = self.producer(tensor)
-            if node is None or tensor in seen:
-                continue
-            seen.add(tensor)
-            size = max(node.attrs["kernel_shape"]) if node.op in CONVOLUTIONS else 1
-            if size > 1:
-                found.add(size)
-            else:
-                waiting += node.inputs
-        return found
+        sizes = [_kernel(node) for node in self._up_to(name, lambda node: _kernel(node) > 1)]
+        return {size for size in sizes if size > 1}
 
     def parts(self, name: str) -> list[int]:
         """Channels of what a Concat above an output joins (through transposes and reshapes), else nothing."""

@@ -156,7 +156,7 @@ def _joined_distributions(o: Outputs) -> HeadSpec | None:
     if len(o.names) != 1 or len(o.shapes[0]) != 3 or o.shapes[0][0] != 1:
         return None
     name, (_, cells, values) = o.names[0], o.shapes[0]
-    strides = {o.cells(8, 16, 32): [8, 16, 32], o.cells(8, 16, 32, 64): [8, 16, 32, 64]}.get(cells, [])
+    strides = o.strides_of_rows.get(cells, [])
     parts = o.column_parts(name, values) if strides and not o.above(name) & ARITHMETIC else []
     if len(parts) != 2 or not parts[0][1] or parts[1][1] or not _bins(parts[1][0]):
         return None
@@ -182,7 +182,7 @@ def _single_rows(o: Outputs) -> HeadSpec | None:
     three, four, wide = o.cells(8, 16, 32), o.cells(8, 16, 32, 64), o.cells(4, 8, 16, 32)
     outputs, task = {"predictions": name}, o.graph.metadata.get("task", "detect")
     if not above & ARITHMETIC:
-        strides = {three: [8, 16, 32], four: [8, 16, 32, 64]}.get(first, [])
+        strides = o.strides_of_rows.get(first, [])
         parts = o.column_parts(name, second) if strides else []
         if parts == [(4, False), (1, True), (second - 5, True)]:
             return _head("yolox", 0.3, 0.65, outputs, strides=strides)
@@ -341,7 +341,7 @@ def _hint(o: Outputs) -> str:
         )
     table = _by_rows(o)
     rows = {r for r, _ in table}
-    levels = {o.cells(8, 16, 32): [8, 16, 32], o.cells(8, 16, 32, 64): [8, 16, 32, 64]}
+    levels = o.strides_of_rows
     if len(o.names) == len(table) == 1 and rows <= levels.keys() and not ARITHMETIC & o.above(o.names[0]):
         strides, outputs = levels[min(rows)], {"predictions": o.names[0]}
         bins = next((b for b in (8, 11) if o.shapes[0][2] > 4 * b), 8)
