@@ -24,7 +24,7 @@ _GPU = (
     "MIGraphXExecutionProvider",
     "DmlExecutionProvider",
 )
-_KNOWN_DOMAINS = (*STANDARD, "ai.onnx.ml", "com.microsoft")
+OPERATOR_DOMAINS = (*STANDARD, "ai.onnx.ml", "com.microsoft")
 
 
 def default_providers() -> list[str]:
@@ -115,7 +115,7 @@ class OnnxRunner:
         segments: list[_Segment] = []
         for level in sorted(set(levels)):
             nodes = [n for n, found in zip(graph.node, levels, strict=True) if found == level]
-            if nodes[0].domain not in _KNOWN_DOMAINS:
+            if nodes[0].domain not in OPERATOR_DOMAINS:
                 for n in nodes:
                     node = Node(
                         n.name,
@@ -158,7 +158,7 @@ def _alternate(nodes: list[onnx.NodeProto]) -> list[int]:
     level_of: dict[str, int] = {}
     levels = []
     for node in nodes:
-        parity = 0 if node.domain in _KNOWN_DOMAINS else 1
+        parity = 0 if node.domain in OPERATOR_DOMAINS else 1
         level = max((level_of.get(t, 0) for t in node.input), default=0)
         if parity == 1:  # custom nodes run one by one, in order
             level = level if level % 2 == 1 else level + 1

@@ -16,14 +16,13 @@ import onnx
 
 from npuforge.board_runtime.devices import AnySession, open_session
 from npuforge.compile.ir.errors import FormatError, UsageError
-from npuforge.compile.onnx_runner import make_session
-from npuforge.compile.steps.onnx_nodes import STANDARD, operator_name
+from npuforge.compile.onnx_runner import OPERATOR_DOMAINS, make_session
+from npuforge.compile.steps.onnx_nodes import operator_name
 from npuforge.scripts.build_folder import Build, open_build
 
 PEERS = ("onnxruntime",)
 INSTRUCTION_SETS = ("auto", "scalar", "avx2", "avx512")
 ROUNDS = 10  # turns of each side
-_PEER_DOMAINS = (*STANDARD, "ai.onnx.ml", "com.microsoft")  # what ONNX Runtime brings
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def random_feeds(session: AnySession) -> dict[str, np.ndarray]:
 
 def refuse_own_operators(model: onnx.ModelProto, where: str) -> None:
     """UsageError names the operators that ONNX Runtime alone does not have: it cannot be timed on them."""
-    own = sorted({operator_name(n.domain, n.op_type) for n in model.graph.node if n.domain not in _PEER_DOMAINS})
+    own = sorted({operator_name(n.domain, n.op_type) for n in model.graph.node if n.domain not in OPERATOR_DOMAINS})
     if own:
         raise UsageError(
             f"--peer onnxruntime: {where} has {', '.join(own)}, which ONNX Runtime does not have; bench without --peer, or the network without them"

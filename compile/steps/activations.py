@@ -18,7 +18,8 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Activation, Node
 from npuforge.compile.steps.curve_factors import PLAIN, Factors, factored, write_factors
 from npuforge.compile.steps.infer import custom_activation
-from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor, merged_sources
+from npuforge.compile.steps.rewrite import Editor, merged_sources
+from npuforge.quant.regions import CONVOLUTIONS
 
 ACTIVATION = "Activation"
 SQUASHING = ("Sigmoid", "Tanh", "HardSigmoid", "ClipSigmoid", "Erf", "Softplus")

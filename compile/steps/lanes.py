@@ -18,7 +18,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams, EltwiseParams, MoveParams, NodeParams, QGraph
 from npuforge.compile.steps.fold_image import ImageView, fold_convolution
 from npuforge.compile.steps.layers import LaneResult, Layer, Lowered, Place, Storage
-from npuforge.compile.steps.storages import PAIRS, Alias, Joined, PartitionState, assign
+from npuforge.compile.steps.storages import Alias, Joined, PartitionState, assign
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.arch import LANES, Arch
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
@@ -27,6 +27,7 @@ from npuforge.hw_kernels.dsl.tile import LaneMap
 from npuforge.hw_kernels.ops.channel_gather.program import permutation
 from npuforge.hw_kernels.ops.space_to_depth.program import as_convolution
 from npuforge.hw_kernels.windows import Window as Attributes
+from npuforge.quant.regions import PAIRS
 
 KEEPERS = ("MaxPool", "AveragePool", "Resize", "Affine")
 

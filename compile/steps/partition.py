@@ -18,10 +18,11 @@ import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, Partition
-from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
+from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.dsl.tile import Dtype
+from npuforge.quant.regions import CONVOLUTIONS
 
 NPU, CPU = "NPU", "CPU"
 Constraint = Callable[[Node, Graph], bool]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Graph, Node
-from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
+from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator
 from npuforge.quant.layers import affine_parameters
-from npuforge.quant.regions import PAIRS
+from npuforge.quant.regions import CONVOLUTIONS, PAIRS
 
 WINDOWS = ("MaxPool", "AveragePool", "Resize")
 Takes = Callable[[Node], bool]  # whether the hardware takes a node

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
-
-CONVOLUTIONS = ("Conv", "ConvTranspose")
+from npuforge.quant.regions import CONVOLUTIONS
 
 ELEMENTWISE = (  # operators that treat every element alike, so that layout and rank of a map don't matter to them
     "Relu",

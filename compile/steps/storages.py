@@ -16,8 +16,8 @@ from npuforge.compile.steps.layers import Layer, Place, Storage
 from npuforge.hw_kernels.arch import LANES, Arch
 from npuforge.hw_kernels.dsl.tile import Dtype, LaneMap
 from npuforge.hw_kernels.windows import Window as Attributes
+from npuforge.quant.regions import PAIRS
 
-PAIRS = ("Add", "Sub", "Mul")
 Segments = tuple[tuple[int, int], ...]  # (first block in the storage, blocks)
 
 

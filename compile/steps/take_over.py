@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Grid, Node
-from npuforge.compile.steps.rewrite import CONVOLUTIONS, Editor
+from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.activations import limits
+from npuforge.quant.regions import CONVOLUTIONS
 
 WEIGHT_MIN, WEIGHT_MAX = -128, 127
 
