@@ -11,7 +11,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import HeadSpec
-from npuforge.scripts.report.match import Matching
+from npuforge.scripts.report.match import Matching, closest_pairs
 
 NEAR = 0.1  # rows further apart than this, as a share of a column's range in the float network, are different rows
 MOST_ROWS = 2000  # beyond, the distances of all pairs would not fit the memory
@@ -55,16 +55,7 @@ def match_rows(reference: np.ndarray, found: np.ndarray, axis: int) -> tuple[np.
         with np.errstate(invalid="ignore"):
             apart = np.abs(a[:, None, column] - b[None, :, column]) / scale[column]
         np.maximum(distance, np.where(np.isfinite(apart), apart, np.inf), out=distance)
-    pairs: list[tuple[int, int]] = []
-    free_a, free_b = set(range(len(a))), set(range(len(b)))
-    near = np.argwhere(distance <= NEAR)
-    for r, o in near[np.argsort(distance[tuple(near.T)], kind="stable")].tolist():
-        if r in free_a and o in free_b:
-            free_a.remove(r)
-            free_b.remove(o)
-            pairs.append((r, o))
-    first, second = zip(*sorted(pairs), strict=True) if pairs else ((), ())
-    return np.array(first, np.int64), np.array(second, np.int64)
+    return _indices(sorted(closest_pairs(distance, distance <= NEAR)))
 
 
 def _rows(value: np.ndarray, axis: int) -> np.ndarray:
@@ -80,6 +71,11 @@ def _equal_rows(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for index, row in enumerate(b.tolist()):
         places.setdefault(tuple(row), []).append(index)
     pairs = [(i, places[key].pop(0)) for i, key in enumerate(map(tuple, a.tolist())) if places.get(key)]
+    return _indices(pairs)
+
+
+def _indices(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs as two int64 arrays."""
     first, second = zip(*pairs, strict=True) if pairs else ((), ())
     return np.array(first, np.int64), np.array(second, np.int64)
 

@@ -56,22 +56,32 @@ def _corners(rows: np.ndarray) -> np.ndarray:
     return rows[:, 6:14].astype(np.float64).reshape(-1, 4, 2)
 
 
+def closest_pairs(distance: np.ndarray, allowed: np.ndarray) -> list[tuple[int, int]]:
+    """Rows and columns of `distance` [R, C] that are each other's, closest `allowed` (bool [R, C]) pairs first; each in one pair at most."""
+    free_rows, free_columns = (set(range(n)) for n in distance.shape)
+    pairs = []
+    found = np.argwhere(allowed)
+    for row, column in found[np.argsort(distance[allowed], kind="stable")].tolist():
+        if row in free_rows and column in free_columns:
+            free_rows.remove(row)
+            free_columns.remove(column)
+            pairs.append((row, column))
+    return pairs
+
+
 def match(reference: np.ndarray, other: np.ndarray, min_iou: float = 0.5, oriented: bool = False) -> Matching:
     """Greedy, closest pairs first, within a class; pairs need an IoU (`oriented`: of the corners) of at least `min_iou`."""
     result = Matching()
-    free_reference, free_other = set(range(len(reference))), set(range(len(other)))
     if len(reference) and len(other):
         iou = (oriented_iou_matrix if oriented else iou_matrix)(reference, other)
         iou[reference[:, 5][:, None] != other[:, 5][None, :]] = 0.0
-        for index in np.argsort(-iou, axis=None, kind="stable"):
-            r, o = (int(v) for v in np.unravel_index(index, iou.shape))
-            if iou[r, o] < min_iou or iou[r, o] <= 0.0:
-                break
-            if r in free_reference and o in free_other:
-                free_reference.remove(r)
-                free_other.remove(o)
-                result.pairs.append(Pair(r, o, float(iou[r, o]), float(other[o, 4]) - float(reference[r, 4])))
+        result.pairs = [
+            Pair(r, o, float(iou[r, o]), float(other[o, 4]) - float(reference[r, 4]))
+            for r, o in closest_pairs(-iou, (iou >= min_iou) & (iou > 0.0))
+        ]
     result.pairs.sort(key=lambda p: -float(reference[p.reference, 4]))
-    result.lost = sorted(free_reference, key=lambda i: -float(reference[i, 4]))
-    result.gained = sorted(free_other, key=lambda i: -float(other[i, 4]))
+    lost = set(range(len(reference))) - {p.reference for p in result.pairs}
+    gained = set(range(len(other))) - {p.other for p in result.pairs}
+    result.lost = sorted(lost, key=lambda i: -float(reference[i, 4]))
+    result.gained = sorted(gained, key=lambda i: -float(other[i, 4]))
     return result

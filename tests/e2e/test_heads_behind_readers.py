@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
-from test_unlike_ranges import SIDE, Net, options
+from test_unlike_ranges import Net, options
 
 from npuforge.compile import pipeline
 from npuforge.compile.ir.preprocess import HeadSpec
@@ -78,16 +77,6 @@ READERS: dict[str, Callable[[Net, str], str]] = {
     "second concatenation": shuffled,
     "permuted": permuted,
 }
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Smooth random images."""
-    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(3)
-    for i in range(6):
-        small = rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)
-        cv2.imwrite(str(folder / f"{i}.png"), cv2.resize(small, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC))
-    return sorted(folder.iterdir())
 
 
 SCORES = {"second concatenation": [0, 2, 4], "permuted": [0, 1, 2]}  # where a reader puts channels 4 to 6

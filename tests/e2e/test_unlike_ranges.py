@@ -7,7 +7,6 @@ convolution, where the Concat runs on integers.
 from collections.abc import Callable
 from pathlib import Path
 
-import cv2
 import numpy as np
 import onnx
 import pytest
@@ -123,16 +122,6 @@ def joined_in_front_of_a_convolution(path: Path) -> Path:
     joined = n.node("Concat", wide, small, axis=1, name="joined")
     weight = np.concatenate([np.eye(16) / 600, np.eye(16)], axis=1).reshape(16, 32, 1, 1)
     return n.save(path, n.node("Conv", joined, n.constant(weight), kernel_shape=[1, 1], name="last"))
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Smooth random images, so that neighbouring pixels are alike as in photographs."""
-    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(3)
-    for i in range(6):
-        small = rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)
-        cv2.imwrite(str(folder / f"{i}.png"), cv2.resize(small, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC))
-    return sorted(folder.iterdir())
 
 
 def options(model: Path, images: list[Path], output: Path, mode: str, head: HeadSpec) -> Options:
