@@ -15,12 +15,13 @@ from npuforge.compile.dpu.limits import PREFIX as DPU
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.limits import load as load_target
 from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.words import counted
 from npuforge.compile.steps.partition import explain
 from npuforge.compile.steps.write_files import ARTIFACTS, check_apart, summary
 from npuforge.scripts import model_options as m
 from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
 from npuforge.scripts.command_inspect import summary as placement_summary
-from npuforge.scripts.common import check_picture, counted, print_json, progress
+from npuforge.scripts.common import check_picture, print_json, progress
 from npuforge.scripts.performance import performance_lines
 from npuforge.scripts.placement_page import write_placement
 

@@ -10,12 +10,13 @@ import typer
 from npuforge.compile import pipeline
 from npuforge.compile.ir.errors import NpuforgeError
 from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.words import counted
 from npuforge.compile.steps.partition import Row, explain
 from npuforge.compile.steps.preprocessing import complete
 from npuforge.compile.steps.remedies import remedy
 from npuforge.compile.steps.write_files import check_apart
 from npuforge.scripts import model_options as m
-from npuforge.scripts.common import check_picture, counted, print_json, show_notice
+from npuforge.scripts.common import check_picture, print_json, show_notice
 from npuforge.scripts.placement_page import totals as device_totals
 from npuforge.scripts.placement_page import write_placement
 

@@ -81,11 +81,6 @@ def parse_inputs(texts: list[str]) -> dict[str, np.ndarray]:
     return found
 
 
-def counted(count: int, what: str) -> str:
-    """1 node, 2 nodes."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     print(json.dumps(value, indent=2, default=str))

@@ -18,6 +18,7 @@ from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import load_preprocess
 from npuforge.compile.ir.samples import list_samples
+from npuforge.compile.ir.words import counted
 from npuforge.hw_kernels import arch as arches
 from npuforge.quant.quantize import MODES
 from npuforge.quant.ranges import CALIBRATORS
@@ -181,8 +182,8 @@ def check_head(graph: Graph, record: Preprocess) -> list[str]:
     if not named or classes is None or named == classes:
         return []
     return [
-        f"class_names of the preprocessing has {named} name{'' if named == 1 else 's'}, the network's {head.kind} head {classes} "
-        f"class{'' if classes == 1 else 'es'}; give {classes}, in the order of the network's training, or labels are wrong"
+        f"class_names of the preprocessing has {counted(named, 'name')}, the network's {head.kind} head "
+        f"{counted(classes, 'class', 'classes')}; give {classes}, in the order of the network's training, or labels are wrong"
     ]
 
 

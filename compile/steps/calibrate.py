@@ -9,6 +9,7 @@ from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
+from npuforge.compile.ir.words import counted
 from npuforge.compile.reference import GraphExecutor
 from npuforge.compile.steps.separate_ranges import break_chains, separate_unlike
 from npuforge.quant.calibrate import Arrays, calibrate
@@ -59,7 +60,7 @@ def run(graph: Graph, ctx: Context) -> Graph:
     if count < FEW_IMAGES:
         ctx.note(
             [
-                f"only {count} calibration image{'' if count == 1 else 's'}: ranges may be too small and detections be lost; give {FEW_IMAGES} or more "
+                f"only {counted(count, 'calibration image')}: ranges may be too small and detections be lost; give {FEW_IMAGES} or more "
                 "with --calib, typical ones that show the objects to detect, and look at the result with `npuforge compare`"
             ]
         )

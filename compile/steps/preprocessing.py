@@ -8,6 +8,7 @@ from npuforge.compile.context import Context
 from npuforge.compile.ir.errors import InputError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import HeadSpec, Preprocess
+from npuforge.compile.ir.words import counted
 from npuforge.compile.steps.recognise_head import recognise
 
 LARGEST_SIDE = 16384  # as for `width` and `height` of the record
@@ -64,7 +65,7 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
     if shape[1] != record.channels:
         remedy = {1: "give color: GRAY in --preprocess", 3: "give color: RGB or BGR in --preprocess"}
         raise InputError(
-            f"input {name} has {shape[1]} channel{'' if shape[1] == 1 else 's'}, preprocessing (color {record.color}) gives {record.channels}; "
+            f"input {name} has {counted(shape[1], 'channel')}, preprocessing (color {record.color}) gives {record.channels}; "
             + remedy.get(
                 shape[1],
                 "export the network with 3, or with 1 for grey images, or give color: NONE in --preprocess and samples as .npz",

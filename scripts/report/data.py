@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.compile.ir.words import counted
 from npuforge.scripts.report.match import Matching
 
 # The three columns, in the order of the pages.
@@ -202,11 +203,7 @@ class RowCounts:
     whole: bool = False  # whole numbers: rows are each other's where they are equal
 
     def __str__(self) -> str:
-        unlike = (
-            f", another number in {self.unlike_images} image{'' if self.unlike_images == 1 else 's'}"
-            if self.unlike_images
-            else ""
-        )
+        unlike = f", another number in {counted(self.unlike_images, 'image')}" if self.unlike_images else ""
         how = "compared as detections" if self.by_head else f"{self.matched} of them are each other's"
         return f"{self.reference} rows (float), {self.device} (device){unlike}; {how}"
 

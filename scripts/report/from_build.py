@@ -16,6 +16,7 @@ from typing import Any
 
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.quantization import QGraph
+from npuforge.compile.ir.words import counted
 from npuforge.quant.analysis import LayerLoss
 from npuforge.scripts.report.data import (
     Block,
@@ -54,7 +55,7 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
             versions=versions(),
             reference=reference,
             created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            calibration=f"{summary['calibrator']}, {images} image{'' if images == 1 else 's'}",
+            calibration=f"{summary['calibrator']}, {counted(images, 'image')}",
             class_names=list(preprocess["class_names"]),
             layers=[_layer(row, summary["notes"]) for row in rows],
             partitions=_partitions(qgraph, rows, list(figures["partitions"]) if figures else []),

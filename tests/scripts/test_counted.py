@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from npuforge.scripts.common import counted
+from npuforge.compile.ir.words import counted
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes"), (1000, "1000 nodes")])
