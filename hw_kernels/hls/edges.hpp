@@ -51,13 +51,13 @@ inline int8_t int8_of_fixed(int64_t value, const Edge& edge, int64_t offset = 0)
 
 inline bool is_finite_bf16(uint16_t bits) {
     NPU_INLINE
-    return ((bits >> 7) & 0xff) != 255;
+    return exponent_of_bf16(bits) != 255u;
 }
 
 /// value * 2^fraction_bits, halves up, saturated to -limit .. limit; NaN and denormals 0. Invariant: 0 <= limit < 2^31,
 /// |fraction_bits| <= 512.
 inline int32_t fixed_of_bf16(uint16_t bits, int fraction_bits, int32_t limit) {
-    const int exponent = (bits >> 7) & 0xff;
+    const int exponent = (int)exponent_of_bf16(bits);
     const bool negative = (bits >> 15) != 0;
     if (exponent == 0) return 0;
     if (exponent == 255) return (bits & 0x7f) != 0 ? 0 : negative ? -limit : limit;

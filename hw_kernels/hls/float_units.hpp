@@ -32,6 +32,14 @@ inline bool is_zero(uint32_t a) {
     NPU_INLINE
     return exponent_of(a) == 0u;
 }
+inline uint32_t exponent_of_bf16(uint16_t a) {
+    NPU_INLINE
+    return ((uint32_t)a >> 7) & 0xffu;
+}
+inline bool is_nan_bf16(uint16_t a) {
+    NPU_INLINE
+    return (a & 0x7fffu) > 0x7f80u;
+}
 /// Denormal numbers become zeros of their sign, every NaN the canonical one.
 inline uint32_t canonical(uint32_t a) {
     NPU_INLINE
@@ -121,8 +129,8 @@ inline uint32_t multiply_float(uint32_t a, uint32_t b) {
 /// a * b of bf16 operands: 8 x 8 bits of mantissa, exact unless it leaves the exponent range.
 inline uint32_t multiply_bf16(uint16_t a, uint16_t b) {
     NPU_INLINE
-    const uint32_t exponent_a = ((uint32_t)a >> 7) & 0xffu;
-    const uint32_t exponent_b = ((uint32_t)b >> 7) & 0xffu;
+    const uint32_t exponent_a = exponent_of_bf16(a);
+    const uint32_t exponent_b = exponent_of_bf16(b);
     const uint32_t sign = ((uint32_t)(a ^ b) << 16) & SIGN_BIT;
     if (exponent_a == 255u || exponent_b == 255u) return multiply_float((uint32_t)a << 16, (uint32_t)b << 16);
     if (exponent_a == 0u || exponent_b == 0u) return sign;
@@ -138,7 +146,7 @@ inline uint32_t multiply_bf16(uint16_t a, uint16_t b) {
 /// a * weight, +0 where the weight is zero: what lies in lanes that no weight reads, be it NaN, cannot matter.
 inline uint32_t weigh_bf16(uint16_t a, uint16_t weight) {
     NPU_INLINE
-    return (((uint32_t)weight >> 7) & 0xffu) == 0u ? 0u : multiply_bf16(a, weight);
+    return exponent_of_bf16(weight) == 0u ? 0u : multiply_bf16(a, weight);
 }
 
 /// a < b; false where one is NaN; -0 equals +0.

@@ -92,8 +92,8 @@ inline void normalise_bf16(const uint16_t x[], const NormaliseSet& set, const ui
             NPU_PIPELINE
             NPU_TRIPCOUNT(1, NORMALISE_CHANNELS_MAX)
             const uint16_t value = x[set.address(p, c)];
-            const int exponent = (value >> 7) & 0xff;
-            some_nan = some_nan || (value & 0x7fffu) > 0x7f80u;
+            const int exponent = (int)exponent_of_bf16(value);
+            some_nan = some_nan || is_nan_bf16(value);
             some_infinite = some_infinite || (value & 0x7fffu) == 0x7f80u;
             largest_exponent = exponent > largest_exponent ? exponent : largest_exponent;
         }

@@ -75,7 +75,7 @@ inline int16_t pair_overlap(const Bf16Boxes& a, int32_t i, const Bf16Boxes& b, i
     for (int k = 0; k < BOX_VALUES; ++k) {
         const uint16_t p = a.at(i, k), q = b.at(j, k);
         finite = finite && is_finite_bf16(p) && is_finite_bf16(q);
-        const int of_p = (p >> 7) & 0xff, of_q = (q >> 7) & 0xff;
+        const int of_p = (int)exponent_of_bf16(p), of_q = (int)exponent_of_bf16(q);
         const int larger = of_p > of_q ? of_p : of_q;
         if ((k == 2 || k == 3) && larger > exponent) exponent = larger;
     }

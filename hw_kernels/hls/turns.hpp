@@ -30,7 +30,7 @@ constexpr uint32_t ANGLE_REST[118] = {
 
 /// Twice an angle in bf16, a whole turn as 2^16; of a finite one.
 inline int16_t turn_of_bf16(uint16_t angle) {
-    const int exponent = (angle >> 7) & 0xff;
+    const int exponent = (int)exponent_of_bf16(angle);
     if (exponent < ANGLE_FAR) {
         const int64_t radians = fixed_of_bf16(angle, ANGLE_BITS, ANGLE_LIMIT);
         return (int16_t)(uint16_t)round_shift(radians * ANGLE_UNITS, ANGLE_BITS + 14);
@@ -44,7 +44,7 @@ inline int16_t turn_of_bf16(uint16_t angle) {
 /// An angle in bf16, a whole turn as 2^16: twice its half.
 inline int16_t whole_turn_of_bf16(uint16_t angle) {
     NPU_INLINE
-    const int exponent = (angle >> 7) & 0xff;
+    const int exponent = (int)exponent_of_bf16(angle);
     return exponent < 2 || exponent == 255 ? (int16_t)0 : turn_of_bf16((uint16_t)(angle - 0x80u));
 }
 

@@ -68,8 +68,8 @@ inline bool angle_decode_bf16(const uint16_t x[], int32_t pixels, int32_t channe
             NPU_PIPELINE
             NPU_TRIPCOUNT(1, CODE_CHANNELS_MAX)
             const uint16_t sine = x[p * in_lanes + c], cosine = x[p * in_lanes + channels + c];
-            const int s = (sine >> 7) & 0xff, k = (cosine >> 7) & 0xff;
-            const bool known = (sine & 0x7fffu) <= 0x7f80u && (cosine & 0x7fffu) <= 0x7f80u;
+            const int s = (int)exponent_of_bf16(sine), k = (int)exponent_of_bf16(cosine);
+            const bool known = !is_nan_bf16(sine) && !is_nan_bf16(cosine);
             const int largest = s > k ? s : k;
             const int bits = largest == 255 ? -200 : 141 - largest;  // beside infinity everything is 0
             const int16_t angle =

@@ -111,7 +111,7 @@ struct Bf16Corners {
                                         boxes[j * LANES + axis + 2]};
             int exponent = 0, fixed[4] = {};
             for (int k = 0; k < 4; ++k) {
-                const int of_value = (values[k] >> 7) & 0xff;
+                const int of_value = (int)exponent_of_bf16(values[k]);
                 exponent = of_value > exponent ? of_value : exponent;
             }
             finite = finite && exponent != 255;

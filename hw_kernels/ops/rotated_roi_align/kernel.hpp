@@ -161,7 +161,7 @@ struct Bf16Means {
     typedef uint32_t Sum;
     bool legal(int32_t) const { return true; }
     uint32_t add(uint32_t sum, uint16_t value, int64_t weight, int32_t) const {
-        const int exponent = (value >> 7) & 0xff;
+        const int exponent = (int)exponent_of_bf16(value);
         if (weight == 0 || exponent == 0) return add_float(sum, 0u);
         if (exponent == 255) return add_float(sum, widen_bf16(value));
         const int64_t mantissa = (value & 0x7f) | 0x80;

@@ -131,7 +131,7 @@ inline bool softmax_bf16(const uint16_t x[], int32_t outer, int32_t length, int3
                 NPU_PIPELINE
                 NPU_TRIPCOUNT(1, MAX_LENGTH)
                 const uint16_t bits = x[rows.address(o, row, i)];
-                const int exponent = (bits >> 7) & 0xff;
+                const int exponent = (int)exponent_of_bf16(bits);
                 const bool finite = is_finite_bf16(bits);
                 some = some || finite;
                 undefined = undefined || (!finite && bits != 0xff80u);

@@ -44,7 +44,7 @@ struct Bf16Logits {
     bool legal(int32_t) const { return true; }
     int32_t at(int32_t pixel, int32_t channel) const {
         const uint16_t t = map[pixel + channel];
-        return (t & 0x7fffu) > 0x7f80u ? DECODE_NAN : fixed_of_bf16(t, DECODE_BITS, DECODE_LOGIT_MAX);
+        return is_nan_bf16(t) ? DECODE_NAN : fixed_of_bf16(t, DECODE_BITS, DECODE_LOGIT_MAX);
     }
 };
 
