@@ -31,11 +31,12 @@ TOPS = {"npu_top": "npu_top.cpp"} | {
     f"npu_{engine}": "npu_overlay.cpp" for engine in ("fetch", "load", "conv", "vector", "store")
 }
 FIGURES = {
-    "states": r"---Number of states: (\d+)",
-    "registers": r"---Registers +: (\d+)",
-    "DSPs": r"---(?:Estimated number of DSPs|DSPs +): (\d+)",
-    "cycles": r"---Average execution +: (\d+) cycles",
+    "states": r"Number of states: (\d+)",
+    "flip-flops": r"Total number of flip-flops in function \w+: (\d+)",
+    "DSPs": r"Estimated number of DSPs: (\d+)",
+    "cycles": r"Average execution +: (\d+) cycles",
 }
+RETURNED = "Returned error code!"  # how bambu says that main() gave 1; its own exit code stays 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def testbench_text(target: Target) -> str:
                 passed.append(str(int(value)))
                 continue
             name, element = f"call{number}_{position}", kind.removeprefix("const ").removesuffix("*")
-            lines.append(_array(element, name, value))
+            largest = max(call[0][position].size for call in target.calls)  # bambu copies the argument's size each call
+            lines.append(_array(element, name, value, largest))
             passed.append(name)
             if _is_output(kind):
                 lines.append(_array(f"const {element}", f"{name}_wanted", next(wanted)))
@@ -127,9 +129,10 @@ def testbench_text(target: Target) -> str:
     )
 
 
-def _array(element: str, name: str, values: np.ndarray) -> str:
+def _array(element: str, name: str, values: np.ndarray, size: int = 0) -> str:
+    """An array of at least `size` elements, those behind the values 0."""
     flat = [str(int(v)) for v in np.asarray(values).ravel()] or ["0"]
-    return f"static {element} {name}[{len(flat)}] = {{{', '.join(flat)}}};"
+    return f"static {element} {name}[{max(size, len(flat))}] = {{{', '.join(flat)}}};"
 
 
 def command(bambu: str, target: Target, place: Path, most_cycles: int, options: Sequence[str]) -> list[str]:
@@ -175,8 +178,8 @@ def outcome(target: Target, code: int, log: str, verilog: bool) -> Outcome:
         return Outcome(target.name, "refused", message or f"exit code {code}, no Verilog", figures)
     if not target.calls:
         return Outcome(target.name, "synthesised" if code == 0 else "refused", message, figures)
-    executions = re.search(r"---Number of executions +: (\d+)", log)
-    if code != 0 or executions is None or int(executions[1]) != len(target.calls):
+    executions = re.search(r"Number of executions +: (\d+)", log)
+    if code != 0 or RETURNED in log or executions is None or int(executions[1]) != len(target.calls):
         finished = executions[1] if executions else "no"
         return Outcome(
             target.name,

@@ -29,7 +29,7 @@
 #define NPU_PIPELINE
 #define NPU_UNROLL_NEXT NPU_PRAGMA(unroll)
 #define NPU_UNROLL
-#define NPU_INLINE NPU_PRAGMA(HLS inline)
+#define NPU_INLINE
 #define NPU_PARTITION(variable_, dim_)
 #define NPU_URAM(variable_)
 #define NPU_TRIPCOUNT(min_, max_)
