@@ -47,6 +47,7 @@ class Case:
     outputs: int = 1
 
 
+UNWRITTEN = 77  # what output arrays hold before a call whose kernel may leave some of them as they are
 KernelCase = tuple[
     list[Any], list[np.ndarray]
 ]  # arguments in order (arrays are written to), what output arrays must hold afterwards

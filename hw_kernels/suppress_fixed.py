@@ -10,7 +10,7 @@ import numpy as np
 
 from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.kernel_data import Stored, padded
-from npuforge.hw_kernels.operator import KernelCase
+from npuforge.hw_kernels.operator import UNWRITTEN, KernelCase
 
 
 def suppress(scores: np.ndarray, exceeds: Callable[[int, int], bool], lowest: int, limit: int) -> list[int]:
@@ -82,10 +82,10 @@ def kernel_calls(
     found: Found = []
     for label in range(classes):
         chosen = suppress(order[image][:, label], exceeds, lowest[label], most)
-        kept = np.full(count, 77, np.int32)  # what lies behind stays as it was
+        kept = np.full(count, UNWRITTEN, np.int32)  # what lies behind stays as it was
         kept[: len(chosen)] = chosen
         sizes = [count, classes, label, threshold, lowest[label], most]
-        outputs = [np.zeros(count, np.int32), np.zeros(1, np.int32)]
+        outputs = [np.full(count, UNWRITTEN, np.int32), np.zeros(1, np.int32)]
         call: list[Any] = [*boxes, padded(scores.bits[image]), *sizes, *outputs]
         found.append(((call, [kept, np.array([len(chosen)], np.int32)]), chosen))
     return found

@@ -13,6 +13,7 @@ import numpy as np
 from hls_support import HLS
 
 from npuforge.hw_kernels.isa.generate import header_text
+from npuforge.hw_kernels.operator import UNWRITTEN
 
 Arguments = tuple[str, ...]  # C types in order
 CTYPES = {"int32_t": ctypes.c_int32}
@@ -69,7 +70,7 @@ def check_refusals(
         for value in values:
             changed = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
             for array in outputs(kinds, changed):
-                array[...] = 77
+                array[...] = UNWRITTEN
             changed[position] = value
             assert accepts(*passed(kinds, changed)) == 0, (position, value)
-            assert all((array == 77).all() for array in outputs(kinds, changed))
+            assert all((array == UNWRITTEN).all() for array in outputs(kinds, changed))

@@ -19,7 +19,7 @@ from npuforge.compile.ir.errors import QuantisationError
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.kernel_data import MODES
 from npuforge.hw_kernels.levels import declared, folder, own_kernel
-from npuforge.hw_kernels.operator import KernelForm, KernelRun, Op
+from npuforge.hw_kernels.operator import UNWRITTEN, KernelForm, KernelRun, Op
 from npuforge.scripts.bf16_errors import LIMIT, error
 
 LEVEL = {"fine": "int8", "pow2": "int8", "bf16": "bf16"}
@@ -156,7 +156,7 @@ def test_c_simulation_gives_the_integer_bits(name: str, compiler: str, flags: tu
                 for arguments, expected in calls_made:
                     written = outputs(form.arguments, arguments)
                     for array in written:
-                        array[...] = 77  # every byte is the kernel's, pad lanes too
+                        array[...] = UNWRITTEN  # every byte is the kernel's, pad lanes too
                     assert calls[mode](*passed(form.arguments, arguments)) == 1
                     for array, value in zip(written, expected, strict=True):
                         np.testing.assert_array_equal(array, value, f"{subject} {mode}")

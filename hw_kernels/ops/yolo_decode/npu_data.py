@@ -10,7 +10,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels.edges import entering, fixed_of_bf16, fixed_of_int8
 from npuforge.hw_kernels.kernel_data import Stored, store
-from npuforge.hw_kernels.operator import KernelCase, KernelForm, KernelRun
+from npuforge.hw_kernels.operator import UNWRITTEN, KernelCase, KernelForm, KernelRun
 from npuforge.hw_kernels.ops.yolo_decode.attributes import Attributes
 from npuforge.hw_kernels.ops.yolo_decode.fixed import (
     BITS,
@@ -64,11 +64,12 @@ def kernel_run(attributes: Attributes, inputs: list[Any], mode: str) -> KernelRu
             logits, records = int8_logits(x.bits, x.quant)
         rows = decode_map(logits[0], [(int(w), int(h)) for w, h in anchors], stride, classes, threshold)
         limit = height * width * len(anchors)
-        expected = [np.full((limit, 4), 77, np.int32), np.full(limit, 77, np.int16), np.full(limit, 77, np.int32)]
+        shapes = (((limit, 4), np.int32), (limit, np.int16), (limit, np.int32))
+        expected = [np.full(shape, UNWRITTEN, dtype) for shape, dtype in shapes]
         for array, values in zip(expected, rows, strict=True):
             array[: len(values)] = values  # what lies behind stays as it was
         sizes = [height, width, depth, anchors, len(anchors), stride, classes, threshold, limit]
-        outputs = [*(np.zeros_like(e) for e in expected), np.zeros(1, np.int32)]
+        outputs = [*(np.full_like(e, UNWRITTEN) for e in expected), np.zeros(1, np.int32)]
         calls.append(([lanes, *records, *sizes, *outputs], [*expected, np.array([len(rows[0])], np.int32)]))
         scores = np.where(rows[1] == SCORE_NAN, np.nan, rows[1] / 2**SCORE_BITS)
         found.append((corners(rows[0]), scores, rows[2].astype(np.float64)))
