@@ -8,8 +8,10 @@ functions (hls/npu_top.cpp, hls/npu_overlay.cpp) are synthesised only. The words
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -52,7 +54,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Outcome:
-    """status: `refused` (no Verilog), `synthesised`, `differs` (co-simulation is not the integers, or did not finish), `co-simulated`."""
+    """status: `refused` (no Verilog), `unfinished` (at the time limit), `synthesised`, `differs` (co-simulation is not the integers, or
+    stopped early), `co-simulated`."""
 
     name: str
     status: str
@@ -160,18 +163,33 @@ def run(target: Target, bambu: str, work: Path, limits: tuple[int, int], options
         (place / "top.cpp").write_text(top_text(target), encoding="utf-8")
         (place / "testbench.cpp").write_text(testbench_text(target), encoding="utf-8")
     parts = command(bambu, target, place, limits[1], options)
-    try:
-        done = subprocess.run(parts, cwd=place, capture_output=True, text=True, errors="replace", timeout=limits[0])
-    except subprocess.TimeoutExpired:
-        return Outcome(target.name, "refused", f"not finished after {limits[0]} s")
-    log = done.stdout + done.stderr
-    (place / "bambu.log").write_text(" ".join(parts) + "\n" + log, encoding="utf-8")
-    return outcome(target, done.returncode, log, any(place.glob("*.v")))
+    record = place / "bambu.log"
+    with record.open("w", encoding="utf-8") as file:
+        print(*parts, file=file, flush=True)
+        tool = subprocess.Popen(parts, cwd=place, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = tool.wait(timeout=limits[0])
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if tool.poll() is None:
+                os.killpg(tool.pid, signal.SIGKILL)  # the compiler and the simulator that it started, too
+                tool.wait()
+    log = record.read_text(encoding="utf-8", errors="replace")
+    if code is None:
+        made = "Verilog made, " if any(place.glob("*.v")) else ""
+        return Outcome(target.name, "unfinished", f"{made}stopped after {limits[0]} s", figures_of(log))
+    return outcome(target, code, log, any(place.glob("*.v")))
+
+
+def figures_of(log: str) -> dict[str, int]:
+    """The figures that a log holds, each the last of its kind."""
+    return {what: int(m[-1]) for what, pattern in FIGURES.items() if (m := re.findall(pattern, log))}
 
 
 def outcome(target: Target, code: int, log: str, verilog: bool) -> Outcome:
     """A run counts as co-simulated only if bambu reports as many finished executions as there are calls, and main() gave 0."""
-    figures = {what: int(m[-1]) for what, pattern in FIGURES.items() if (m := re.findall(pattern, log))}
+    figures = figures_of(log)
     errors = [line.strip() for line in log.splitlines() if re.search(r"\berror\b", line, re.IGNORECASE)]
     message = errors[0][:200] if errors else ""
     if not verilog:

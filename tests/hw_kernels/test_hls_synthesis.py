@@ -6,6 +6,7 @@ What bambu itself says of the kernels is not tested here; docs/hls-tools.md says
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,5 +109,17 @@ def test_the_program(tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_tool_that_hangs_is_stopped(found: dict[str, Target], tmp_path: Path) -> None:
-    slow = written(tmp_path / "slow", "#!/bin/sh\nexec sleep 60\n")
-    assert run(found["npu_top"], slow, tmp_path, (1, 1000)).message == "not finished after 1 s"
+    """With what it started; the log so far stays, and Verilog that was made is not called refused."""
+    slow = written(tmp_path / "slow", "#!/bin/sh\necho 'Number of states: 12'\ntouch npu_top.v\nsleep 61.5\n")
+    stopped = run(found["npu_top"], slow, tmp_path, (1, 1000))
+    assert (stopped.status, stopped.message) == ("unfinished", "Verilog made, stopped after 1 s")
+    assert stopped.figures == {"states": 12}
+    assert (tmp_path / "npu_top" / "bambu.log").read_text().endswith("Number of states: 12\n")
+    for _ in range(100):  # a killed child is gone when init has reaped it
+        left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.read_bytes() == b"sleep\x0061.5\x00"]
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left
+    silent = written(tmp_path / "silent", "#!/bin/sh\nexec sleep 60\n")
+    assert run(found["npu_load"], silent, tmp_path, (1, 1000)).message == "stopped after 1 s"
