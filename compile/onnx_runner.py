@@ -90,7 +90,7 @@ class OnnxRunner:
                 assert segment.node is not None
                 found = self._custom(segment.node, values)
             values.update(zip(segment.outputs, found, strict=True))
-            for name in segment.inputs:
+            for name in dict.fromkeys(segment.inputs):  # an operator may read a tensor twice
                 pending[name] -= 1
                 if pending[name] == 0 and name not in self.wanted:
                     values.pop(name, None)

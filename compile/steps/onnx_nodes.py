@@ -122,11 +122,17 @@ def open_dimensions(shape: Sequence[int]) -> list[int | None]:
     return [None if d < 0 else int(d) for d in shape]
 
 
+# With ceil_mode, only from operator set 22 on does ONNX's inference leave out a window that would start behind the map, as ONNX Runtime and the
+# frameworks always did.
+_FIRST_SHAPES = dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), 22)
+
+
 def infer_node(
     node: Node, tensors: Mapping[str, TensorInfo], constants: Mapping[str, np.ndarray], opset: int
 ) -> list[tuple[tuple[int | None, ...] | None, str]]:
     """(shape, dtype) of each output of a standard node, from ONNX's own inference; None where ONNX cannot tell."""
     proto = make_node(node.op, node.inputs, node.outputs, node.attrs, node.name)
+    opset = max(opset, _FIRST_SHAPES.get(node.op, 0))
     schema = onnx.defs.get_schema(node.op, opset, "")
     types = {
         t: helper.make_tensor_type_proto(element_type(tensors[t].dtype), open_dimensions(tensors[t].shape))

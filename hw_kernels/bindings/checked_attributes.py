@@ -1,4 +1,5 @@
-"""Owns which attributes a framework's call may have: those that the operator knows, less those that only the importer of ONNX files reads.
+"""Owns which attributes a framework's call may have: those that the operator knows, less those that only the importer of ONNX files reads;
+and which shapes a convolution takes.
 
 The importer writes them out (compile/steps/canonical.py: padding as `pads`, sizes as attributes); a framework's call has no importer in front of it,
 and an attribute that is passed over would give one result here and another from the exported network.
@@ -6,6 +7,7 @@ and an attribute that is passed over would give one result here and another from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx
@@ -63,6 +65,38 @@ def check_attributes(name: str, inputs: int, attributes: dict[str, Any]) -> None
         _check_window(name, attributes)
     elif name == "Resize":
         _check_resize(inputs, attributes)
+
+
+def check_convolution(name: str, shapes: Sequence[Sequence[int]], attributes: dict[str, Any]) -> None:
+    """UnsupportedError where map (N, C, H, W), weights and attributes of Conv or ConvTranspose do not belong together.
+
+    The rules are ONNX's: channels of the map in `group` equal parts, weights of Conv [M, C / group, kH, kW], of ConvTranspose [C, M / group, kH, kW].
+    """
+    if name not in ("Conv", "ConvTranspose"):
+        return
+    found, weight, group = shapes[0], shapes[1] if len(shapes) > 1 else (), attributes.get("group", 1)
+    if len(found) != 4 or len(weight) != 4:
+        raise UnsupportedError(
+            f"operator {name}: a map of {len(found)} and weights of {len(weight)} dimensions; expected four of each, "
+            "with N = 1 and a size of 1 added where they are missing"
+        )
+    taken = weight[1] * group if name == "Conv" else weight[0]
+    if found[1] != taken or found[1] % group or (name == "Conv" and weight[0] % group):
+        raise UnsupportedError(
+            f"operator {name}: {found[1]} channels with weights {list(weight)} and group={group}; expected {taken} channels, "
+            "and whole numbers of channels in a group"
+        )
+    kernel = attributes.get("kernel_shape")
+    if kernel is not None and list(kernel) != list(weight[2:]):
+        raise UnsupportedError(
+            f"operator {name}: kernel_shape={list(kernel)}, but the weights are {list(weight)}; leave kernel_shape out"
+        )
+    extra = attributes.get("output_padding", (0, 0))
+    steps = zip(attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1)), strict=True)
+    if any(e >= max(both) for e, both in zip(extra, steps, strict=True)):
+        raise UnsupportedError(
+            f"operator {name}: output_padding={list(extra)}; expected less than the stride or the dilation"
+        )
 
 
 def _check_window(name: str, attributes: dict[str, Any]) -> None:

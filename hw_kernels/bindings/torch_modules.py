@@ -109,6 +109,11 @@ def _named(padding: str) -> str:
     return padding
 
 
+def _check_groups(inputs: int, outputs: int, groups: int) -> None:
+    if groups < 1 or inputs % groups or outputs % groups:
+        raise UsageError(f"groups is {groups}, expected a divisor of {inputs} input and {outputs} output channels")
+
+
 class Conv2d(_Convolution):
     """As torch's, without padding modes; sizes are one number or (height, width), `padding` also "valid" or "same"."""
 
@@ -125,6 +130,7 @@ class Conv2d(_Convolution):
     ) -> None:
         size = _pair("kernel", kernel)
         window = _window(size, stride, padding, dilation, groups)
+        _check_groups(inputs, outputs, groups)
         super().__init__((outputs, inputs // groups, *size), outputs, bias, window)
 
 
@@ -150,6 +156,7 @@ class ConvTranspose2d(_Convolution):
         dilation: Size = 1,
     ) -> None:
         size, extra = _pair("kernel", kernel), _pair("output_padding", output_padding)
+        _check_groups(inputs, outputs, groups)
         if isinstance(padding, str) and _named(padding) == "same":
             if any(extra):
                 raise UsageError(
@@ -181,6 +188,7 @@ class RotatedConv2d(_Convolution):
         groups: int = 1,
         bias: bool = True,
     ) -> None:
+        _check_groups(inputs, outputs, groups)
         window = _window([kernel] * 2, stride, padding, 1, groups) | {"rotations": rotations}
         super().__init__((outputs, inputs // groups, kernel, kernel), outputs, bias, window)
 

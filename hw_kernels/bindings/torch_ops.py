@@ -17,7 +17,7 @@ from torch import Tensor
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.bindings.checked_attributes import check_attributes
+from npuforge.hw_kernels.bindings.checked_attributes import check_attributes, check_convolution
 from npuforge.hw_kernels.bindings.onnx_form import onnx_form
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Op
@@ -37,26 +37,53 @@ def run(name: str, *inputs: Tensor, outputs: int = 1, **attributes: Any) -> Any:
             f"operator {name} is not known; register it under the entry point group {operator.ENTRY_POINT_GROUP}"
         )
     check_attributes(name, len(inputs), attributes)
+    check_convolution(name, [tuple(x.shape) for x in inputs], attributes)
     if torch.onnx.is_in_onnx_export():
         found = _as_onnx(name, op, inputs, outputs, attributes)
     elif isinstance(op, Unary):
-        found = [torch.ops.npuforge.formula(inputs[0], name, _text(attributes), 0)]
+        found = [torch.ops.npuforge.formula(inputs[0], name, *_packed(name, attributes), 0)]
     else:
-        found = torch.ops.npuforge.run(list(inputs), name, _text(attributes), outputs)
+        found = torch.ops.npuforge.run(list(inputs), name, *_packed(name, attributes), outputs)
     return found[0] if outputs == 1 else tuple(found)
 
 
-def _text(value: Any) -> str:
-    """Attributes as JSON, as the opaque operators take them; torch.compile can trace this, not the json module."""
-    if isinstance(value, dict):
-        return "{" + ", ".join([f'"{k}": {_text(v)}' for k, v in value.items()]) + "}"
+def _packed(name: str, attributes: dict[str, Any]) -> tuple[str, list[int], list[float]]:
+    """Attributes as the opaque operators take them: JSON in which numbers are places in the two lists, since a number that torch.compile holds
+    open cannot become text. UnsupportedError names an attribute that is neither a number, a string nor a list of them."""
+    ints: list[int] = []
+    floats: list[float] = []
+    members = [f'"{key}": {_json(name, key, value, ints, floats)}' for key, value in attributes.items()]
+    return "{" + ", ".join(members) + "}", ints, floats
+
+
+def _json(name: str, key: str, value: Any, ints: list[int], floats: list[float]) -> str:
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join([_text(v) for v in value]) + "]"
+        return "[" + ", ".join([_json(name, key, v, ints, floats) for v in value]) + "]"
     if isinstance(value, str):
-        return f'"{value}"'
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    if isinstance(value, int):
+        ints.append(value)
+        return f'{{"#int": {len(ints) - 1}}}'
+    if isinstance(value, float):
+        floats.append(value)
+        return f'{{"#float": {len(floats) - 1}}}'
+    raise UnsupportedError(
+        f"operator {name}: attribute {key} is a {type(value).__name__}; expected a number, a string or a list of them"
+    )
+
+
+def _unpacked(text: str, ints: list[int], floats: list[float]) -> dict[str, Any]:
+    def number(members: dict[str, Any]) -> Any:
+        if "#int" in members:
+            return int(ints[members["#int"]])
+        return float(floats[members["#float"]]) if "#float" in members else members
+
+    found: dict[str, Any] = json.loads(text, object_hook=number)
+    return found
 
 
 def _node(name: str, inputs: int, outputs: int, attributes: dict[str, Any]) -> Node:
@@ -114,9 +141,9 @@ def _type(name: str, like: Tensor) -> torch.dtype:
 
 # ---- element-wise: torch computes the formula
 @torch.library.custom_op("npuforge::formula", mutates_args=())
-def _formula(x: Tensor, name: str, attributes: str, order: int) -> Tensor:
+def _formula(x: Tensor, name: str, text: str, ints: list[int], floats: list[float], order: int) -> Tensor:
     """Derivative of the given order (0: the value) of an element-wise function."""
-    op, given = OPERATORS[name], json.loads(attributes)
+    op, given = OPERATORS[name], _unpacked(text, ints, floats)
     assert isinstance(op, Unary)
     formula = op.formula_of(_node(name, 1, 1, given))
     function = (formula.value, formula.slope, formula.curvature)[order]
@@ -125,12 +152,12 @@ def _formula(x: Tensor, name: str, attributes: str, order: int) -> Tensor:
 
 
 @_formula.register_fake
-def _(x: Tensor, name: str, attributes: str, order: int) -> Tensor:
+def _(x: Tensor, name: str, text: str, ints: list[int], floats: list[float], order: int) -> Tensor:
     return torch.empty_like(x)
 
 
 def _save_formula(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, ctx.name, ctx.attributes, ctx.order = inputs
+    x, ctx.name, *ctx.packed, ctx.order = inputs
     ctx.save_for_backward(x)
 
 
@@ -138,7 +165,7 @@ def _formula_backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     if ctx.order == 2:
         raise UnsupportedError(f"operator {ctx.name} can be differentiated twice only")
     (x,) = ctx.saved_tensors
-    return dy * torch.ops.npuforge.formula(x, ctx.name, ctx.attributes, ctx.order + 1), None, None, None
+    return dy * torch.ops.npuforge.formula(x, ctx.name, *ctx.packed, ctx.order + 1), *[None] * 5
 
 
 _formula.register_autograd(_formula_backward, setup_context=_save_formula)
@@ -161,15 +188,17 @@ def _reference_tensor(inputs: list[Tensor]) -> Tensor:
 
 
 @torch.library.custom_op("npuforge::run", mutates_args=())
-def _run(inputs: list[Tensor], name: str, attributes: str, outputs: int) -> list[Tensor]:
-    node = _node(name, len(inputs), outputs, json.loads(attributes))
+def _run(
+    inputs: list[Tensor], name: str, text: str, ints: list[int], floats: list[float], outputs: int
+) -> list[Tensor]:
+    node = _node(name, len(inputs), outputs, _unpacked(text, ints, floats))
     found = OPERATORS[name].reference(node, _arrays(inputs))
     return [_back(y, _reference_tensor(inputs)) for y in found[:outputs]]
 
 
 @_run.register_fake
-def _(inputs: list[Tensor], name: str, attributes: str, outputs: int) -> list[Tensor]:
-    op, node = OPERATORS[name], _node(name, len(inputs), outputs, json.loads(attributes))
+def _(inputs: list[Tensor], name: str, text: str, ints: list[int], floats: list[float], outputs: int) -> list[Tensor]:
+    op, node = OPERATORS[name], _node(name, len(inputs), outputs, _unpacked(text, ints, floats))
     shapes = op.infer(node, [tuple(x.shape) for x in inputs])[:outputs]
     types = op.output_types(node, [_dtype_name(x) for x in inputs])
     like, results = _reference_tensor(inputs), []
@@ -183,25 +212,35 @@ def _(inputs: list[Tensor], name: str, attributes: str, outputs: int) -> list[Te
 
 
 @torch.library.custom_op("npuforge::gradient", mutates_args=())
-def _gradient(inputs: list[Tensor], dys: list[Tensor], name: str, attributes: str) -> list[Tensor]:
+def _gradient(
+    inputs: list[Tensor], dys: list[Tensor], name: str, text: str, ints: list[int], floats: list[float]
+) -> list[Tensor]:
     """Of the float inputs, in order; zeros where the operator gives none."""
-    op, node = OPERATORS[name], _node(name, len(inputs), len(dys), json.loads(attributes))
+    op, node = OPERATORS[name], _node(name, len(inputs), len(dys), _unpacked(text, ints, floats))
     found = op.gradient(node, _arrays(inputs), _arrays(dys))
     pairs = [(x, g) for x, g in zip(inputs, found, strict=True) if x.is_floating_point()]
     return [torch.zeros_like(x) if g is None else _back(g, x) for x, g in pairs]
 
 
 @_gradient.register_fake
-def _(inputs: list[Tensor], dys: list[Tensor], name: str, attributes: str) -> list[Tensor]:
+def _(
+    inputs: list[Tensor], dys: list[Tensor], name: str, text: str, ints: list[int], floats: list[float]
+) -> list[Tensor]:
     return [torch.empty_like(x) for x in inputs if x.is_floating_point()]
 
 
 @torch.library.custom_op("npuforge::second_gradient", mutates_args=())
 def _second(
-    inputs: list[Tensor], dys: list[Tensor], directions: list[Tensor], name: str, attributes: str
+    inputs: list[Tensor],
+    dys: list[Tensor],
+    directions: list[Tensor],
+    name: str,
+    text: str,
+    ints: list[int],
+    floats: list[float],
 ) -> list[Tensor]:
     """Of the float inputs, then of the output gradients."""
-    op, node = OPERATORS[name], _node(name, len(inputs), len(dys), json.loads(attributes))
+    op, node = OPERATORS[name], _node(name, len(inputs), len(dys), _unpacked(text, ints, floats))
     given = iter(_arrays(directions))
     wide = [next(given) if x.is_floating_point() else None for x in inputs]
     of_inputs, of_dys = op.second_gradient(node, _arrays(inputs), _arrays(dys), wide)
@@ -211,12 +250,25 @@ def _second(
 
 
 @_second.register_fake
-def _(inputs: list[Tensor], dys: list[Tensor], directions: list[Tensor], name: str, attributes: str) -> list[Tensor]:
+def _(
+    inputs: list[Tensor],
+    dys: list[Tensor],
+    directions: list[Tensor],
+    name: str,
+    text: str,
+    ints: list[int],
+    floats: list[float],
+) -> list[Tensor]:
     return [torch.empty_like(x) for x in (*(i for i in inputs if i.is_floating_point()), *dys)]
 
 
+def _no_gradients(ctx: Any) -> list[Any]:
+    """Of the packed attributes, as torch wants them where an input is a list of tensors: an empty list of numbers counts as one to it."""
+    return [None if part else [] for part in ctx.packed]
+
+
 def _save_run(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, ctx.name, ctx.attributes, _ = inputs
+    tensors, ctx.name, *ctx.packed, _ = inputs
     ctx.save_for_backward(*tensors, *output)
     ctx.count = len(tensors)
 
@@ -233,12 +285,12 @@ def _run_backward(ctx: Any, dys: list[Tensor | None]) -> tuple[Any, ...]:
         else dy.contiguous()
         for dy, y in zip(dys, results, strict=True)
     ]
-    found = iter(torch.ops.npuforge.gradient(inputs, given, ctx.name, ctx.attributes))
-    return [next(found) if x.is_floating_point() else None for x in inputs], None, None, None
+    found = iter(torch.ops.npuforge.gradient(inputs, given, ctx.name, *ctx.packed))
+    return [next(found) if x.is_floating_point() else None for x in inputs], None, *_no_gradients(ctx), None
 
 
 def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, dys, ctx.name, ctx.attributes = inputs
+    tensors, dys, ctx.name, *ctx.packed = inputs
     ctx.save_for_backward(*tensors, *dys)
     ctx.count = len(tensors)
 
@@ -250,9 +302,14 @@ def _gradient_backward(ctx: Any, directions: list[Tensor | None]) -> tuple[Any, 
         raise UnsupportedError(f"operator {ctx.name} can be differentiated once only")
     floats = [x for x in inputs if x.is_floating_point()]
     given = [torch.zeros_like(x) if d is None else d.contiguous() for x, d in zip(floats, directions, strict=True)]
-    found = torch.ops.npuforge.second_gradient(inputs, dys, given, ctx.name, ctx.attributes)
+    found = torch.ops.npuforge.second_gradient(inputs, dys, given, ctx.name, *ctx.packed)
     of_inputs = iter(found[: len(floats)])
-    return [next(of_inputs) if x.is_floating_point() else None for x in inputs], list(found[len(floats) :]), None, None
+    return (
+        [next(of_inputs) if x.is_floating_point() else None for x in inputs],
+        list(found[len(floats) :]),
+        None,
+        *_no_gradients(ctx),
+    )
 
 
 _run.register_autograd(_run_backward, setup_context=_save_run)

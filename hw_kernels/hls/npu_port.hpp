@@ -25,7 +25,8 @@
 #define NPU_AXI_STREAM(port_) NPU_PRAGMA(HLS interface mode=axis port=port_)
 #define NPU_MEMORY_PORT(port_) NPU_PRAGMA(HLS interface mode=bram port=port_ storage_type=ram_t2p)
 #elif defined(__BAMBU__)
-// bambu 2024.10: clang's unroll before the loop; pipeline only on functions; s_axilite and port=return are refused.
+// bambu 2024.10: clang's unroll before the loop; pipeline only on functions. Its front end finds no function for a
+// `HLS` pragma that comes out of a macro ("Unassociated HLS pragma"), so all ports are its own memory ports.
 #define NPU_PIPELINE
 #define NPU_UNROLL_NEXT NPU_PRAGMA(unroll)
 #define NPU_UNROLL
@@ -33,7 +34,7 @@
 #define NPU_PARTITION(variable_, dim_)
 #define NPU_URAM(variable_)
 #define NPU_TRIPCOUNT(min_, max_)
-#define NPU_AXI_MASTER(port_, bundle_) NPU_PRAGMA(HLS interface mode=m_axi offset=direct port=port_)
+#define NPU_AXI_MASTER(port_, bundle_)
 #define NPU_AXI_LITE(port_)
 #define NPU_AXI_LITE_RETURN
 #define NPU_AXI_STREAM(port_)

@@ -512,6 +512,19 @@ def test_pools(build, same, weights, op, ceil, extra):
     assert "ceil_mode" not in graph.nodes[0].attrs and len(graph.nodes[0].attrs["ceil_pads"]) == 4
 
 
+@pytest.mark.parametrize("opset", [11, 18, 20, 22])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    ("kernel", "pad", "size"), [(2, 1, 33), (1, 0, 32), (3, 1, 32), (3, 0, 32), (2, 0, 33), (2, 1, 32)]
+)
+def test_a_window_behind_the_map_does_not_count_in_ceil_mode(build, same, op, kernel, pad, size, opset):
+    """Of any operator set: ONNX's own shape inference has such windows before 22, ONNX Runtime and PyTorch never had them."""
+    attrs = {"kernel_shape": [kernel] * 2, "strides": [2, 2], "pads": [pad] * 4, "ceil_mode": 1}
+    graph = same(build([(op, ["x"], ["y"], attrs)], shape=(1, 4, size, size), opset=opset))
+    sides = {(2, 1, 33): 17, (1, 0, 32): 16, (3, 1, 32): 17, (3, 0, 32): 16, (2, 0, 33): 17, (2, 1, 32): 17}
+    assert graph.tensors[graph.outputs[0]].shape == (1, 4, *[sides[kernel, pad, size]] * 2)
+
+
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "ReduceMean"])
 def test_global_pools(build, same, weights, op):
     attrs = {"axes": [2, 3]} if op == "ReduceMean" else {}

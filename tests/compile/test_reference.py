@@ -106,3 +106,17 @@ def test_dynamic_file_with_shapes(build, image, tmp_path):
     path.write_bytes(model.SerializeToString())
     found = FloatReference(path, {"x": (1, 4, 8, 8)}, CPU).run({"x": image})
     assert np.array_equal(found["y"], np.maximum(image, 0))
+
+
+def test_custom_nodes_may_read_a_tensor_twice(build):
+    """A box overlaps itself whole; what was read twice is still there for the next reader."""
+    boxes = np.array([[1, 2, 4, 2, 0.1], [30, 2, 6, 3, 0.7]], np.float32)
+    nodes = [
+        ("Mul", ["x", "one"], ["boxes"], {}),
+        ("RotatedIou", ["boxes", "boxes"], ["same"], {}, "same", "npuforge"),
+        ("RotatedIou", ["boxes", "others"], ["y"], {}, "apart", "npuforge"),
+    ]
+    constants = {"one": np.float32(1), "others": boxes[::-1].copy()}
+    model = build(nodes, shape=(2, 5), constants=constants, domains=["npuforge"])
+    found = OnnxRunner(model, ["same", "y"], CPU).run({"x": boxes})
+    assert np.abs(found["same"] - np.eye(2)).max() < 1e-6 and np.abs(found["y"] - np.eye(2)[::-1]).max() < 1e-6

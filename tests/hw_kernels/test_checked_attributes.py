@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError
-from npuforge.hw_kernels.bindings.checked_attributes import check_attributes
+from npuforge.hw_kernels.bindings.checked_attributes import check_attributes, check_convolution
 from npuforge.hw_kernels.operator import Op, registry
 
 WINDOW = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -54,6 +54,32 @@ def test_what_a_reference_would_pass_over_is_refused(name: str, attributes: dict
 def test_a_resize_with_sizes_as_an_input_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="operator Resize: 3 inputs"):
         check_attributes("Resize", 3, {"mode": "nearest"})
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "message"),
+    [
+        ("Conv", [(1, 3, 8, 8), (4, 1, 3, 3)], {"group": 2}, r"3 channels with weights \[4, 1, 3, 3\] and group=2; expected 2"),
+        ("Conv", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, r"3 channels .* expected 2 channels"),
+        ("Conv", [(1, 4, 8, 8), (3, 2, 3, 3)], {"group": 2}, r"whole numbers of channels in a group"),
+        ("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], {"kernel_shape": [5, 5]}, r"kernel_shape=\[5, 5\], but the weights are"),
+        ("Conv", [(3, 8, 8), (4, 3, 3, 3)], {}, r"a map of 3 and weights of 4 dimensions; expected four of each"),
+        ("ConvTranspose", [(1, 3, 8, 8), (4, 1, 2, 2)], {}, r"3 channels .* expected 4"),
+        ("ConvTranspose", [(1, 3, 8, 8), (3, 1, 2, 2)], {"group": 2}, r"whole numbers"),
+        ("ConvTranspose", [(1, 3, 8, 8), (3, 1, 2, 2)], {"strides": [2, 2], "output_padding": [0, 2]}, r"output_padding=\[0, 2\]; .* less"),
+    ],
+)  # fmt: skip
+def test_a_convolution_whose_parts_do_not_belong_together_is_refused(
+    name: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        check_convolution(name, shapes, attributes)
+
+
+def test_convolutions_that_onnx_allows_pass() -> None:
+    check_convolution("Conv", [(2, 4, 8, 8), (6, 2, 3, 1)], {"group": 2, "kernel_shape": [3, 1]})
+    check_convolution("ConvTranspose", [(1, 4, 8, 8), (4, 3, 2, 2)], {"group": 2, "dilations": [3, 3], "output_padding": [2, 2]})  # fmt: skip
+    check_convolution("MaxPool", [(1, 4, 8, 8)], {"kernel_shape": [3, 1]})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ Run where PyTorch is: `pip install npuforge[torch]`, then `pytest -m torch tests
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,9 @@ from contract import Subject, subjects
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install npuforge[torch]")
 import torch
 
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.ir.errors import UnsupportedError, UsageError
 from npuforge.hw_kernels.bindings import torch_modules as modules
+from npuforge.hw_kernels.bindings import torch_ops
 from npuforge.hw_kernels.bindings.torch_ops import run
 from npuforge.hw_kernels.levels import declared, for_frameworks
 
@@ -178,6 +180,69 @@ def test_torch_compile_takes_calls_with_attributes() -> None:
     x = torch.randn(1, 2, 6, 6)
     expected = torch.nn.functional.leaky_relu(torch.nn.functional.max_pool2d(x, 2, 1), 0.125).sum()
     torch.testing.assert_close(torch.compile(f, backend="aot_eager", fullgraph=True)(x), expected)
+
+
+def test_torch_compile_with_open_sizes_and_attributes_that_change() -> None:
+    """A number that torch.compile holds open instead of compiling it in."""
+    torch._dynamo.reset()
+
+    def f(x: Any, alpha: float, axis: int) -> Any:
+        return run("Softmax", run("LeakyRelu", x, alpha=alpha), axis=axis)
+
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
+    for height, alpha, axis in ((6, 0.1, 1), (7, 0.25, 2), (9, 0.3, 3)):
+        x = torch.randn(2, 3, height, 5, requires_grad=True)
+        y = torch.nn.functional.leaky_relu(x, alpha).softmax(axis)
+        weights = torch.randn_like(y)
+        (expected,) = torch.autograd.grad((y * weights).sum(), x)
+        found = compiled(x, alpha, axis)
+        torch.testing.assert_close(found, y)
+        torch.testing.assert_close(torch.autograd.grad((found * weights).sum(), x)[0], expected)
+
+
+@pytest.mark.parametrize(
+    "layer", [lambda: modules.LeakyReLU(0.2), lambda: modules.LeakyReLU(0.2, mask=True), lambda: modules.BatchNorm2d(4),
+              lambda: modules.RotatedConv2d(4, 2, 3), lambda: modules.Operator("npuforge::YoloDecode", 3, anchors=[1.0, 2.0], strides=[8], num_classes=2)]
+)  # fmt: skip
+def test_modules_compile_whole_with_open_sizes(layer: Any) -> None:
+    torch._dynamo.reset()
+    network = layer()
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True, dynamic=True)
+    for size in (5, 6):
+        x = torch.randn(1, 7 if isinstance(network, modules.Operator) and network.outputs == 3 else 4, size, size)
+        torch.testing.assert_close(compiled(x), network(x))
+
+
+def test_attributes_of_every_kind_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers from numpy, NaN and infinity, quotes and backslashes; what is none of them is named."""
+    given = {
+        "a": 1,
+        "b": np.float32(0.5),
+        "c": np.array([2, 3]),
+        "d": math.inf,
+        "e": 'say "\\"',
+        "f": [True, 0.25, "x"],
+        "g": [],
+    }
+    expected = {"a": 1, "b": 0.5, "c": [2, 3], "d": math.inf, "e": 'say "\\"', "f": [True, 0.25, "x"], "g": []}
+    found = torch_ops._unpacked(*torch_ops._packed("Any", given))
+    assert found == expected
+    assert [type(v) for v in (found["a"], found["b"], found["c"][0], found["f"][0])] == [int, float, int, bool]
+    assert math.isnan(torch_ops._unpacked(*torch_ops._packed("Any", {"a": math.nan}))["a"])
+    with pytest.raises(UnsupportedError, match="operator LeakyRelu: attribute alpha is a Tensor; expected a number"):
+        run("LeakyRelu", torch.ones(2), alpha=torch.tensor(0.1))
+
+
+def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
+    for module, arguments in (
+        (modules.Conv2d, (3, 4, 3)),
+        (modules.ConvTranspose2d, (4, 3, 3)),
+        (modules.RotatedConv2d, (3, 4, 3)),
+    ):
+        with pytest.raises(UsageError, match="groups is 2, expected a divisor of"):
+            module(*arguments, groups=2)
+    with pytest.raises(UnsupportedError, match="kernel_shape"):
+        run("Conv", torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), kernel_shape=[5, 5])
 
 
 def exported(network: Any, x: Any) -> Any:
