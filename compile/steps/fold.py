@@ -1,7 +1,7 @@
 """The fold step: what is constant or does nothing disappears, and per-channel multiplies and additions move into convolutions.
 
 Every rule is exact in real arithmetic (weights are recomputed in float64 and rounded once): BatchNorm and Mul/Add/Sub/Div by a per-channel
-constant into the convolution before it, or after it where borders allow; zero Pad into the window after it; no-ops; chains of Transpose or Reshape;
+constant into the convolution before it, or after it where borders allow; Pad into the windows after it; no-ops; chains of Transpose or Reshape;
 equal nodes; the leading NHWC → NCHW Transpose of an image input.
 """
 
@@ -21,6 +21,7 @@ from npuforge.compile.steps.layout import hoist_input_transpose, sink_transposes
 from npuforge.compile.steps.linear import lift_linear
 from npuforge.compile.steps.moves import full_pads
 from npuforge.compile.steps.one_dimension import lift_one_dimension
+from npuforge.compile.steps.pad_windows import pad_into_window
 from npuforge.compile.steps.rewrite import Editor, extend_sources, merged_sources
 from npuforge.compile.steps.token_maps import lift_tokens
 
@@ -208,41 +209,6 @@ def _into_next(editor: Editor, node: Node) -> bool:
     return True
 
 
-# ---- padding
-def _pad_into_window(editor: Editor, node: Node) -> bool:
-    """Pad with real zeros over height and width → Conv, or AveragePool that counts its pads."""
-    if node.op != "Pad" or node.attrs.get("mode", "constant") != "constant" or len(editor.shape(node.outputs[0])) != 4:
-        return False
-    pads = full_pads(editor, node)
-    user = editor.sole_user(node.outputs[0])
-    if (
-        pads is None
-        or user is None
-        or user.inputs[0] != node.outputs[0]
-        or any(pads[i] for i in (0, 1, 4, 5))
-        or min(pads) < 0
-    ):
-        return False
-    if len(node.inputs) > 2 and node.inputs[2]:
-        value = editor.constant(node.inputs[2])
-        if value is None or value.any():
-            return False
-    if user.op not in ("Conv", "AveragePool") or user.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        return False
-    own = user.attrs.get("pads") or [0, 0, 0, 0]
-    if user.op == "AveragePool":
-        if user.attrs.get("ceil_mode", 0) or (any(own) and not user.attrs.get("count_include_pad", 0)):
-            return False
-        user.attrs["count_include_pad"] = 1
-    user.attrs.pop("auto_pad", None)
-    user.attrs["pads"] = [own[0] + pads[2], own[1] + pads[3], own[2] + pads[6], own[3] + pads[7]]
-    source = node.inputs[0]
-    editor.remove(node)
-    editor.update(user, inputs=[source, *user.inputs[1:]])
-    user.sources = merged_sources(node, user)
-    return True
-
-
 # ---- no-ops and chains
 def _mean_is_pool(editor: Editor, node: Node) -> bool:
     """ReduceMean over height and width is a global average pool (and a Reshape where it drops them)."""
@@ -398,4 +364,4 @@ def _drop_input_transpose(editor: Editor) -> None:
 
 
 TIDY = (_drop_noop, _merge_transposes, _mean_is_pool, _unary_before_transpose, *compose.RULES)
-MERGE = (_into_previous, _into_next, _pad_into_window)
+MERGE = (_into_previous, _into_next, pad_into_window)
