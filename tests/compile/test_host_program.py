@@ -14,6 +14,7 @@ from npuforge.compile.host_program import float_graph, host_program
 from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.compile.reference import OnnxRunner
 from npuforge.compile.steps.import_onnx import import_onnx
+from npuforge.compile.steps.onnx_nodes import WORDS
 from npuforge.compile.steps.partition import partition
 
 
@@ -97,3 +98,20 @@ def test_operator_without_an_implementation(build):
     model = build([("Det", ["x"], ["y"], {}, "determinant")])
     with pytest.raises(UnsupportedError, match=r"'determinant' \(Det\): the CPU partition has no Det"):
         host_program(float_graph(model))
+
+
+@pytest.mark.parametrize("scales", [[1.0, 1.0, 2.0, 1.5], [1.0, 1.0, 0.6, 0.25]], ids=["larger", "smaller"])
+@pytest.mark.parametrize("coordinates", WORDS["Resize", "coordinate_transformation_mode"])
+def test_every_coordinate_mode_that_the_import_takes(build, coordinates, scales):
+    """Whatever word passes the import runs in C++, nearest in its four roundings and linear; the values are ONNX Runtime's."""
+    roi = np.array([0.0, 0.0, 0.1, 0.2, 1.0, 1.0, 0.9, 0.7], np.float32)
+    base = {"coordinate_transformation_mode": coordinates}
+    kinds = [{"mode": "linear"}, *({"nearest_mode": word} for word in WORDS["Resize", "nearest_mode"])]
+    nodes = [("Resize", ["x", "roi", "s"], [f"y{i}"], {**base, **kind}) for i, kind in enumerate(kinds)]
+    outputs = [f"y{i}" for i in range(len(kinds))]
+    model = build(nodes, constants={"roi": roi, "s": np.array(scales, np.float32)}, outputs=outputs, opset=11)
+    x = np.random.default_rng(4).normal(size=(1, 4, 8, 8)).astype(np.float32)
+    found = Session(host_program(float_graph(model))).run({"x": x})
+    expected = OnnxRunner(model).run({"x": x})
+    for name in outputs:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)

@@ -17,6 +17,7 @@ from npuforge.compile.ir.graph import Activation, Graph, Node, Partition, Tensor
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.steps.partition import failed
 from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.ops.resize.op import COORDINATE_MODES
 
 CHANNELS = st.integers(1, 70)
 SIZES = st.integers(1, 21)
@@ -235,7 +236,7 @@ def resize(draw: Any) -> Case:
     h, w = draw(SIZES), draw(SIZES)
     x = b.lead(draw(CHANNELS), h, w)
     sizes = [draw(st.integers(1, 30)), draw(st.integers(1, 30))]
-    coordinates = ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "half_pixel_symmetric"]
+    coordinates = COORDINATE_MODES
     attrs = {
         "mode": draw(st.sampled_from(["nearest", "linear"])),
         "coordinate_transformation_mode": draw(st.sampled_from(coordinates)),

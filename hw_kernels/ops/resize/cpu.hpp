@@ -30,6 +30,7 @@ struct ResizeAxis {
         if (mode == "tf_crop_and_resize")
             return out > 1 ? roi_start * (size - 1.0f) + x * (roi_end - roi_start) * (size - 1.0f) / (length - 1.0f)
                            : 0.5f * (roi_start + roi_end) * (size - 1.0f);
+        if (mode == "tf_half_pixel_for_nn") return (x + 0.5f) / factor;
         return (x + 0.5f) / factor - 0.5f;
     }
 };
@@ -56,8 +57,9 @@ class ResizeRule {
         axes_ = node.integers("axes", {});
         node.check(mode_ == "nearest" || mode_ == "linear" || mode_ == "cubic",
                    "mode expected nearest, linear or cubic");
-        static const char* const kKnown[] = {"half_pixel", "pytorch_half_pixel",   "align_corners",
-                                             "asymmetric", "half_pixel_symmetric", "tf_crop_and_resize"};
+        static const char* const kKnown[] = {"half_pixel",          "pytorch_half_pixel",   "align_corners",
+                                             "asymmetric",          "half_pixel_symmetric", "tf_crop_and_resize",
+                                             "tf_half_pixel_for_nn"};
         node.check(
             std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* known) { return coordinates_ == known; }),
             "coordinate_transformation_mode is not supported");

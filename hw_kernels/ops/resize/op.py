@@ -16,12 +16,15 @@ from npuforge.hw_kernels.gradients import Linear
 from npuforge.hw_kernels.operator import Case, Gradients, Shape, register
 from npuforge.hw_kernels.ops.resize.program import RESIZE
 
-COORDINATE_MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
+COORDINATE_MODES = (
+    *("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"),
+    "tf_half_pixel_for_nn",
+)
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def known_modes(node: Node, graph: Graph) -> bool:
-    """mode is nearest or linear; coordinates half_pixel, pytorch_half_pixel, half_pixel_symmetric, align_corners or asymmetric; no antialias"""
+    """mode is nearest or linear; coordinates half_pixel, pytorch_half_pixel, half_pixel_symmetric, tf_half_pixel_for_nn, align_corners or asymmetric; no antialias"""
     a = node.attrs
     return (
         a.get("mode", "nearest") in ("nearest", "linear")
@@ -40,6 +43,8 @@ def _source(position: int, size: int, out: int, scale: Fraction, mode: str) -> F
     if mode == "pytorch_half_pixel" and out == 1:
         return Fraction(0)
     half = Fraction(1, 2)
+    if mode == "tf_half_pixel_for_nn":
+        return (position + half) / scale
     if mode == "half_pixel_symmetric":
         centre = Fraction(size, 2)
         return centre * (1 - Fraction(out) / (scale * size)) + (position + half) / scale - half
