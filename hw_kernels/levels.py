@@ -56,14 +56,14 @@ def declared(op: Op, level: str) -> bool:
     if level == "DSL":
         return op.program is not None
     if level == "bf16":  # an operator that only moves values does so in either type
-        return _overrides(op, "bf16") or (op.program is not None and op.moves_bytes)
+        return not op.refusal(level) and (_overrides(op, "bf16") or (op.program is not None and op.moves_bytes))
     if level == "torch":
         return any(for_frameworks(case) for case in op.cases)
     if level == "ORT":
         return not is_standard(op)
     if level == "TF":
         return not is_standard(op) and (_has_file(op, "cpu.hpp") or bool(op.lowers_to))
-    return _overrides(op, {"float": "reference", "int8": "integer"}[level])
+    return not op.refusal(level) and _overrides(op, {"float": "reference", "int8": "integer"}[level])
 
 
 def own_kernel(op: Op, level: str) -> KernelForm | None:
@@ -97,6 +97,10 @@ def reason(op: Op, level: str) -> str:
         return op.no_gradient
     if level == "second gradient":
         return op.no_gradient or "differentiable once"
+    if level == "CPU":
+        return "" if folder(op) else "C++ of another package is not compiled"
+    if op.refusal(level):
+        return op.refusal(level)
     if level == "bf16" and (op.program is not None or runs_as(op)):
         return "no bf16 semantics"
     if level in HARDWARE:

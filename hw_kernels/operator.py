@@ -179,6 +179,10 @@ class Op:
         """For operators that move bytes: (input, channel) each output channel comes from; (0, -1) is a real 0."""
         raise NotImplementedError
 
+    def refusal(self, level: str) -> str:
+        """Why its program cannot run its cases in `int8` or `bf16`, empty where it can."""
+        return ""
+
     def failed_constraint(self, node: Node, graph: Graph) -> str | None:
         """The message of the first placement constraint that the node does not meet, None if it can run on the NPU."""
         for constraint in self.constraints:

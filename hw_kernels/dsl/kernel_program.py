@@ -210,6 +210,15 @@ class KernelOp(Op):
         assert node.activation.kind == Activation().kind
         return [self.pixel_kernel.meaning(node.attrs).meaning(inputs)]
 
+    def refusal(self, level: str) -> str:
+        dtype = {"int8": Dtype.INT8, "bf16": Dtype.BF16}.get(level)
+        for case in self.cases if dtype else ():
+            try:
+                _optimised(self.pixel_kernel, tuple(sorted(case.attrs.items())), dtype)
+            except InstructionError as problem:
+                return str(problem)
+        return ""
+
     def integer(self, node: Node, inputs: list[np.ndarray], qgraph: QGraph) -> np.ndarray:
         params = qgraph.params[node.name]
         assert isinstance(params, KernelParams) and isinstance(self.program, KernelProgram)

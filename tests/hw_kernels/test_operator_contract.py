@@ -23,7 +23,7 @@ from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.hw_kernels import operator
-from npuforge.hw_kernels.levels import LEVELS, declared, is_standard, reason, through
+from npuforge.hw_kernels.levels import LEVELS, declared, folder, is_standard, reason, through
 from npuforge.hw_kernels.operator import Op
 from npuforge.quant.calibrate import calibrate
 from npuforge.quant.executor import ReferenceExecutor, dequantise, quantise
@@ -168,11 +168,15 @@ def bound_share(subject: Subject, mode: str) -> float:
 @pytest.mark.parametrize("mode", ["fine", "pow2"])
 @each(having("int8"))
 def test_integer_error_is_within_the_stated_bound(subject: Subject, mode: str) -> None:
-    assert bound_share(subject, mode) <= 1.0
+    share = bound_share(subject, mode)
+    assert share <= 1.0, (
+        f"{subject}: the largest error is {share:.3g} times the stated bound (error_steps = {subject.op.error_steps}); mend the integer semantics, "
+        "or state in error_steps what their steps cost"
+    )
 
 
 @pytest.mark.parametrize("mode", ["fine", "pow2"])
-@each([s for s in having("int8") if s.number == 0])
+@each([s for s in having("int8") if s.number == 0 and folder(s.op)])
 def test_the_bound_can_be_broken(subject: Subject, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bits that are off by a twentieth of the range anywhere are seen."""
     right = type(subject.op).integer
@@ -223,7 +227,7 @@ def test_a_wrong_second_gradient_is_seen(name: str, of: str, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("mode", ["fine", "pow2"])
-@each(having("DSL"))
+@each([s for s in having("DSL") if declared(s.op, "int8")])
 def test_program_gives_the_integer_bits(subject: Subject, mode: str) -> None:
     """Lowered by the code generator; HLS C simulation and simulator against the numpy semantics. Both refuse an instruction that is not legal."""
     integer = quantised(subject, mode)

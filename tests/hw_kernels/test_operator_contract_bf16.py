@@ -15,7 +15,7 @@ from npuforge.compile.ir.graph import Activation, Graph
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.hw_kernels.arch import load
-from npuforge.hw_kernels.levels import declared
+from npuforge.hw_kernels.levels import declared, folder
 from npuforge.hw_kernels.operator import Case, Op
 from npuforge.quant.bf16 import quantize_bf16
 from npuforge.scripts.bf16_errors import LIMIT, error, placed, results
@@ -55,7 +55,11 @@ def test_every_operator_with_a_program_has_bf16() -> None:
 
 @each
 def test_mean_error_is_below_the_limit(subject: Subject) -> None:
-    assert mean_error(subject) <= LIMIT
+    found = mean_error(subject)
+    assert found <= LIMIT, (
+        f"{subject}: mean error {found:.3g}, expected at most {LIMIT}; mend the program, or enlarge a case of a few values, on which the rounding of "
+        "the result alone can be as large"
+    )
 
 
 def make_off(monkeypatch: pytest.MonkeyPatch, name: str, units: int = 2) -> None:
@@ -68,7 +72,7 @@ def make_off(monkeypatch: pytest.MonkeyPatch, name: str, units: int = 2) -> None
     monkeypatch.setattr(type(Subject(name, 0).op), "bf16", wrong)
 
 
-@pytest.mark.parametrize("name", sorted({s.name for s in BF16}))
+@pytest.mark.parametrize("name", sorted({s.name for s in BF16 if folder(s.op)}))
 def test_the_limit_can_be_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_off(monkeypatch, name)
     assert mean_error(Subject(name, 0)) > LIMIT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -135,3 +136,35 @@ def test_a_package_does_not_replace_an_operator_of_ours(tmp_path: Path, decorato
     assert f"registered by npuforge.hw_kernels.ops.{module}.op and again by impostor_ops; remove one" in done.stderr
     (relu,) = (row for row in json.loads(done.stdout) if row["name"] == "Relu")
     assert relu["cpu"] and relu["meaning"] != "y = x**3 / 4"
+
+
+def test_the_contract_test_judges_operators_of_other_packages(tmp_path: Path) -> None:
+    """Every level that they have; those that they cannot have are no failures, a bound that does not hold is one and says what to do."""
+    larger = OPERATOR.replace("Case([(1, 3, 4, 5)])", "Case([(1, 20, 5, 7)])")
+    steps = larger.replace(
+        "return vmuls(vmul(vmul(x, x), x), 0.25)", "return vmul(cast(vmul(x, x), x.dtype), x)"
+    ).replace("import kernel", "import cast, kernel")
+    stated = steps.replace("    names =", "    error_steps = {steps}\n    names =")
+    texts = {
+        "Cube": stated.format(name="Cube", steps=3.0),
+        "Tight": stated.format(name="Tight", steps=0.01),
+        "Narrow": larger.format(name="Narrow"),  # bf16 only: what a product of two int8 tiles makes is no int8 tile
+    }  # fmt: skip
+    entries = "\n".join(f"{name.lower()} = cubes.{name.lower()}:{name}" for name in texts)
+    install(
+        tmp_path,
+        "cubes",
+        entries,
+        {"cubes/__init__.py": ""} | {f"cubes/{name.lower()}.py": text for name, text in texts.items()},
+    )
+    root = Path(__file__).parents[2]
+    files = sorted(map(str, (root / "tests" / "hw_kernels").glob("test_operator_contract*.py")))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "somewhere", *files]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=root)
+    failed = [line.split("::", 1)[1] for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    bound = "test_integer_error_is_within_the_stated_bound[org.somewhere.Tight-0-"
+    assert [f.split(" - ")[0] for f in failed] == [f"{bound}fine]", f"{bound}pow2]"], done.stdout
+    assert "state in error_steps what their steps cost" in done.stdout
+    passed = [line for line in done.stdout.splitlines() if " passed" in line]
+    assert passed and int(passed[0].split(" passed")[0].split()[-1]) > 20, done.stdout
