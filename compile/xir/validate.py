@@ -1,4 +1,5 @@
-"""Checks an .xmodel against XIR 3.5's own operator table (`ops.json`: argument names and counts, attribute names, wire types, list lengths).
+"""Checks an .xmodel against XIR 3.5's own operator table (`ops.json`: argument names and counts, attribute names, wire types, list lengths)
+and its subgraphs against what the vendor's tools and runtime ask of them (`SUBGRAPH_ATTRS`, `NEEDED`).
 
 `ops.json` holds the 106 built-in definitions as the vendor's library writes them into its files. A type that is not in it is a custom one: its only
 argument is `input`, and the attributes `shape` (int32 list) and `data_type` (string) are required.
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from npuforge.compile.ir.errors import FormatError
-from npuforge.compile.xir.model import Attr, XModel, XOp
+from npuforge.compile.xir.model import Attr, XModel, XOp, XSubgraph
 from npuforge.compile.xir.reader import read_xmodel
 
 OPS_FILE = Path(__file__).with_name("ops.json")
@@ -25,6 +26,27 @@ _COUNTS = {"1": (1, 1), "0..1": (0, 1), "0..n": (0, None), "1..n": (1, None)}
 _DATA_TYPE = re.compile(r"(INT|UINT|XINT|XUINT|FLOAT|BFLOAT|int|uint|xint|xuint|float|bfloat)[1-9][0-9]*")
 _TWO_INPUTS = ("add", "sub", "mul", "div", "min", "max")
 _POOLED = ("HSIGMOID", "HSWISH")
+_TEXTS = "map_string_2_string"
+SUBGRAPH_ATTRS = {  # wire types, as the vendor's compiler writes them; XIR takes no other
+    "device": "string",
+    "runner": _TEXTS,
+    "dpu_name": "string",
+    "dpu_fingerprint": "uint64",
+    "mc_code": "bytes",
+    "mc_code_preload": "bytes",
+    "children_topological_sort": "string_vec",
+    "reg_id_to_context_type": _TEXTS,
+    "reg_id_to_context_type_v2": _TEXTS,
+    "reg_id_to_hw_segment": _TEXTS,
+    "reg_id_to_parameter_value": "map_string_2_bytes",
+    "reg_id_to_size": "map_string_2_int32",
+    "workload": "uint64",
+    "workload_on_arch": "uint64",
+    "debug_mode": "string",
+    "if_prefetch": "bool",
+    "skip_code_gen": "bool",
+}
+NEEDED = {"DPU": ("dpu_name", "runner"), "CPU": ("runner",)}  # attributes of a child of the root, by its device
 
 
 @cache
@@ -41,7 +63,8 @@ def is_builtin(op_type: str) -> bool:
 
 def problems(model: XModel) -> list[str]:
     """Everything that XIR would refuse, one line each, naming the op."""
-    return [line for op in model.ops for line in op_problems(op)]
+    found = [line for op in model.ops for line in op_problems(op)]
+    return found if model.root is None else found + subgraph_problems(model.root)
 
 
 def check_schema(model: XModel) -> None:
@@ -53,13 +76,38 @@ def check_schema(model: XModel) -> None:
 
 
 def read_checked(path: Path | str) -> XModel:
-    """The model in a file that is to be used: structure (`reader.read_xmodel`) and every op against the table. FormatError names file and op."""
+    """The model in a file that is to be used: structure (`reader.read_xmodel`), every op and subgraph against the tables. FormatError names file and place."""
     model = read_xmodel(path)
     try:
         check_schema(model)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     return model
+
+
+def subgraph_problems(root: XSubgraph) -> list[str]:
+    """What is wrong with the subgraphs of a compiled file: `device` belongs to the children of the root and to nothing below them, where the vendor's
+    tools (`xir subgraph`, `xir dump_reg`) take it for one more compiled subgraph."""
+    found = []
+    for subgraph in root.walk():
+        for name, kind in SUBGRAPH_ATTRS.items():
+            attr = subgraph.attrs.get(name)
+            if attr is not None and attr.kind != kind:
+                found.append(f"subgraph {subgraph.name!r}: attribute {name!r} is {attr.kind}; expected {kind}")
+    for child in root.children:
+        needed = NEEDED.get(str(child.get("device")), ())
+        found += [
+            f"subgraph {child.name!r}: attribute {name!r} is missing; expected {SUBGRAPH_ATTRS[name]} on the device {child.get('device')}"
+            for name in needed
+            if name not in child.attrs
+        ]
+        found += [
+            f"subgraph {below.name!r}: attribute 'device' inside of {child.name!r}; expected on children of the root only "
+            "(was it written by an older npuforge? compile the network again)"
+            for below in child.walk()
+            if below is not child and "device" in below.attrs
+        ]
+    return found
 
 
 def op_problems(op: XOp) -> list[str]:

@@ -2,7 +2,8 @@
 
 Children of the root: one `USER` leaf per network input, then the partitions in order (`DPU`: upload leaves, one leaf per layer, download leaves;
 `CPU`: one leaf), then one `CPU` leaf that gives network outputs of the NPU as float. A tensor that crosses an NPU partition's border has the ONNX
-tensor's name, int8, NHWC; its float form (`<name>_float`, ONNX's axis order) belongs to the CPU partition.
+tensor's name, int8, NHWC; its float form (`<name>_float`, ONNX's axis order) belongs to the CPU partition. Leaves carry no `device`: to the
+vendor's tools one that did would be a compiled subgraph of its own.
 
 An NPU child carries: `mc_code` = its slice of the instruction stream; `reg_id_to_parameter_value["REG_0"]` = the whole `.bin` (DDR region 0; constants'
 `ddr_addr` is their offset in it); REG_1 = the pool (region 1; border tensors' `ddr_addr` and `stride` in bytes, which are elements);
@@ -306,19 +307,19 @@ class _Writer:
             producers[name] = self.builder.op(
                 f"{name}_upload", "upload", tensor, {"input": [self.borders[name].fixed]}, {}, DPU, leaf
             )
-            leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(DPU)}, leaf))
+            leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {}, leaf))
         order = []
         for name in partition.nodes:
             leaf = self._layer(name, partition, producers)
             work = Attr("uint64", 2 * int(self.layers.get(name, {}).get("macs", 0)))
-            leaves.append(XSubgraph(f"subgraph_{name}", {"device": string(DPU), "workload": work}, leaf))
+            leaves.append(XSubgraph(f"subgraph_{name}", {"workload": work}, leaf))
             order.append(leaves[-1].name)
         for name in partition.outputs:
             leaf = []
             tensor = npu_tensor(name, nhwc(self.graph.tensors[name].shape), self.qgraph.quant[name])
             fixed = self.builder.op(f"{name}_download", "download", tensor, {"input": [producers[name]]}, {}, DPU, leaf)
             self.borders.setdefault(name, _Border()).fixed = fixed
-            leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(DPU)}, leaf))
+            leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {}, leaf))
         attrs = self._npu_attrs(next(self.stored), order)
         attrs["npuforge_partition"] = integer(index)
         attrs["workload"] = Attr("uint64", sum(int(leaf_.get("workload", 0)) for leaf_ in leaves))

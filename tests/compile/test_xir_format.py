@@ -13,7 +13,7 @@ from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.xir.model import Attr, XModel, XOp, XSubgraph, XTensor, from_message, to_message
 from npuforge.compile.xir.reader import check_structure, parse_xmodel, read_xmodel
 from npuforge.compile.xir.schema import PROTO_FILE, file_descriptor, message_class
-from npuforge.compile.xir.validate import check_schema, operator_table, problems
+from npuforge.compile.xir.validate import SUBGRAPH_ATTRS, check_schema, operator_table, problems
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "xir" / "samples"
 needs_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"{SAMPLES} is absent")
@@ -75,8 +75,12 @@ def small() -> XModel:
     layer = XSubgraph("layer", {}, ["w", "b", "conv"])
     dpu = XSubgraph("npu", {"device": Attr("string", "DPU")}, [], [layer, XSubgraph("layer2", {}, ["pool"])])
     dpu.attrs["children_topological_sort"] = Attr("string_vec", ["layer", "layer2"])
+    runner = {"runner": Attr("map_string_2_string", {"run": "lib.so"})}
+    dpu.attrs |= runner | {"dpu_name": Attr("string", "mine")}
     user = XSubgraph("inputs", {"device": Attr("string", "USER")}, ["in"])
-    root = XSubgraph("root", {}, [], [user, dpu, XSubgraph("host", {"device": Attr("string", "CPU")}, ["mine"])])
+    root = XSubgraph(
+        "root", {}, [], [user, dpu, XSubgraph("host", {"device": Attr("string", "CPU")} | runner, ["mine"])]
+    )
     ops = [source("in", "data-fix", [1, 4, 4, 3]), weights, bias, conv, pool, custom]
     return XModel("small", ops, root, {"return_ops": Attr("string_vec", ["mine"])})
 
@@ -257,6 +261,47 @@ def test_schema_faults_are_named(op: int, change: Callable[[XOp], object], messa
     with pytest.raises(FormatError, match=message):
         check_schema(model)
     assert len(problems(model)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda c: c[1].children[0].attrs.update(device=Attr("string", "DPU")),
+            "subgraph 'layer': attribute 'device' inside of 'npu'; .*compile the network again",
+        ),
+        (lambda c: c[1].attrs.pop("dpu_name"), "'npu': attribute 'dpu_name' is missing; expected string on .* DPU"),
+        (lambda c: c[1].attrs.pop("runner"), "subgraph 'npu': attribute 'runner' is missing"),
+        (lambda c: c[2].attrs.pop("runner"), "subgraph 'host': attribute 'runner' is missing"),
+        (
+            lambda c: c[1].attrs.update(reg_id_to_size=Attr("map_string_2_int64", {})),
+            "is map_string_2_int64; expected .*32",
+        ),
+        (
+            lambda c: c[0].attrs.update(workload=Attr("int64", 1)),
+            "'inputs': attribute 'workload' is int64; expected uint64",
+        ),
+    ],
+)
+def test_subgraph_faults_are_named(change: Callable[[list[XSubgraph]], object], message: str) -> None:
+    model = small()
+    assert model.root is not None
+    change(model.root.children)
+    with pytest.raises(FormatError, match=message):
+        check_schema(model)
+    assert len(problems(model)) == 1
+
+
+@needs_samples
+@pytest.mark.parametrize("name", ["pt_custom_op", "tf2_custom_op"])
+def test_subgraph_table_is_what_the_vendors_compiler_writes(name: str) -> None:
+    """Every attribute of its subgraphs below the root is in the table with its wire type; its leaves have no device."""
+    root = read_xmodel(SAMPLES / f"{name}.xmodel").root
+    assert root is not None
+    below = [s for child in root.children for s in child.walk()]
+    assert {(key, attr.kind) for s in below for key, attr in s.attrs.items()} <= set(SUBGRAPH_ATTRS.items())
+    leaves = [leaf for child in root.children for leaf in child.children]
+    assert leaves and not any("device" in leaf.attrs for leaf in leaves)
 
 
 @pytest.mark.parametrize("data", [b"", b"<!DOCTYPE html><html></html>", b"\x00" * 64, b"\xdd\xcc\xbb\xaa" + bytes(200)])
