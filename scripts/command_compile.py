@@ -43,7 +43,7 @@ def _for_dpu(choices: m.Choices, output: Path, target: DpuTarget, silu: str, jso
     print(f"{build.target}: {counted(build.dpu_nodes, 'node')} for the DPU, {len(build.cpu)} for the CPU")
     made = build.compiler
     if made is not None and made.ran:
-        print(f"vai_c_xir: {made.dpu_subgraphs} DPU subgraphs of {made.subgraphs}, fingerprints {made.fingerprints}")
+        print(made)
     print(f"written: {output}/")
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import json
 import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import onnx
 from npuforge.compile.ascend import aicpu, tbe
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
+from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.onnxruntime.export import lower, signatures_of
 from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.infer import find_operator
@@ -159,10 +159,8 @@ def _run(build: AscendBuild, folder: Path) -> None:
     program = shutil.which(PROGRAM)
     if program is None:
         return
-    words = [program, *build.command[1:]]
-    done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    (folder / "atc.log").write_text(done.stdout, encoding="utf-8")
-    if done.returncode != 0:
-        last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
-        raise NpuforgeError(f"{PROGRAM} ended with {done.returncode}: {last.strip()}")
+    done = run_tool(PROGRAM, [program, *build.command[1:]], folder)
+    (folder / "atc.log").write_text(done.log, encoding="utf-8")
+    if done.code != 0:
+        raise NpuforgeError(f"{done.ended}: {done.last_line}")
     build.ran = True

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.ir.errors import NpuforgeError
+from npuforge.compile.ir.foreign_tools import run_tool
+from npuforge.compile.ir.words import counted
+from npuforge.compile.xir.model import XModel
 from npuforge.compile.xir.validate import read_checked
 
 PROGRAM = "vai_c_xir"
@@ -25,7 +27,8 @@ _OPERATORS = re.compile(r"Graph name: .*, with op num: (\d+)")
 
 @dataclass
 class Compiled:
-    """What the vendor's log says. Counts are None where it doesn't. `on_cpu`: operators it gave to the CPU, `name (type)`, and the log's first reason.
+    """What the vendor's log says. Counts of subgraphs that it doesn't say are the compiled file's own. `on_cpu`: operators that it gave to the CPU,
+    `name (type)`, and the log's first reason.
 
     `ran` is False, with nothing else, where the program is not on the path. `fingerprints`, `dpu_names`: of the compiled file's DPU subgraphs;
     `unlike_target`: a line where a fingerprint is not the target's own, else empty.
@@ -42,6 +45,13 @@ class Compiled:
     fingerprints: list[str] = field(default_factory=list)
     dpu_names: list[str] = field(default_factory=list)
     unlike_target: str = ""
+
+    def __str__(self) -> str:
+        """One line for terminal and report."""
+        if not self.ran:
+            return f"{PROGRAM} was not run"
+        prints = f", fingerprints {', '.join(self.fingerprints)}" if self.fingerprints else ""
+        return f"{PROGRAM}: {counted(self.subgraphs or 0, 'subgraph')}, {self.dpu_subgraphs} DPU, {self.cpu_subgraphs} CPU{prints}"
 
 
 def read_log(text: str, into: Compiled) -> None:
@@ -69,17 +79,16 @@ def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str
     program = shutil.which(PROGRAM)
     if program is None:
         return result
-    done = subprocess.run(
-        [program, *words[1:]], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    (folder / "vai_c_xir.log").write_text(done.stdout, encoding="utf-8")
+    done = run_tool(PROGRAM, [program, *words[1:]], folder)
+    (folder / "vai_c_xir.log").write_text(done.log, encoding="utf-8")
     made = folder / f"{name}.xmodel"
-    if done.returncode != 0 or not made.is_file():
-        last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "no output")
-        raise NpuforgeError(f"{PROGRAM} ended with {done.returncode} and gave no {made.name}: {last.strip()}")
+    if done.code != 0 or not made.is_file():
+        raise NpuforgeError(f"{done.ended} and gave no {made.name}: {done.last_line}")
     result.ran = True
-    read_log(done.stdout, result)
-    children = read_checked(made).by_device("DPU")
+    read_log(done.log, result)
+    model = read_checked(made)
+    children = model.by_device("DPU")
+    _count(model, result)
     prints = [value for child in children if isinstance(value := child.get("dpu_fingerprint"), int)]
     result.fingerprints = [f"0x{value:016x}" for value in prints]
     result.dpu_names = [str(child.get("dpu_name", "")) for child in children]
@@ -90,6 +99,16 @@ def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str
             f"they differ in {differing_fields(other, target.fingerprint)}"
         )
     return result
+
+
+def _count(model: XModel, result: Compiled) -> None:
+    """Enters the subgraphs of the compiled file that the log did not count: children of the root, those on USER in the total as in the log."""
+    if result.subgraphs is None:
+        result.subgraphs = len(model.root.children) if model.root else 0
+    if result.dpu_subgraphs is None:
+        result.dpu_subgraphs = len(model.by_device("DPU"))
+    if result.cpu_subgraphs is None:
+        result.cpu_subgraphs = len(model.by_device("CPU"))
 
 
 _FIELDS = (("family", 56, 8), ("ISA version", 48, 8), ("feature code", 0, 48))  # of a fingerprint: lowest bit, width

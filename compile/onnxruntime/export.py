@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from onnx import AttributeProto, numpy_helper
 
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
+from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.onnxruntime.source import TYPES, Signature, cmake, source
 from npuforge.compile.steps.import_onnx import prepare_model
@@ -172,8 +172,7 @@ def _build(place: Path, headers: Path | None) -> str:
     if compiler is None:
         return f"{LIBRARY} was not built: no C++ compiler ({', '.join(COMPILERS)}) is on the path; {by_hand}"
     words = [compiler, *FLAGS, "-isystem", str(headers), SOURCE, "-o", LIBRARY]
-    done = subprocess.run(words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        last = next((line for line in done.stdout.splitlines() if "error" in line), done.stdout.strip()[-200:])
-        raise NpuforgeError(f"{compiler} ended with {done.returncode}: {last.strip()}")
+    done = run_tool(compiler, words, place)
+    if done.code:
+        raise NpuforgeError(f"{done.ended}: {done.first_error}")
     return f"{LIBRARY} was built with {compiler} and the headers in {headers}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import onnx
 
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError
+from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.onnxruntime.export import lower
 from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.infer import find_operator
@@ -203,10 +203,7 @@ def compile_kernels(place: Path, sources: list[str]) -> bool:
         return False
     for source in sources:
         words = [program, *FLAGS, "-c", source, "-o", f"{Path(source).stem}.o"]
-        done = subprocess.run(
-            words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-        if done.returncode:
-            last = next((line for line in done.stdout.splitlines() if "error" in line), done.stdout.strip()[-200:])
-            raise NpuforgeError(f"{NVCC} ended with {done.returncode}: {last.strip()}")
+        done = run_tool(NVCC, words, place)
+        if done.code:
+            raise NpuforgeError(f"{done.ended}: {done.first_error}")
     return True

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from npuforge.compile.ir.errors import UnsupportedError, UsageError
+from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.bindings.checked_attributes import check_attributes, check_names
@@ -64,11 +64,9 @@ def build(library: Path) -> None:
             *tf.sysconfig.get_compile_flags(),
             *tf.sysconfig.get_link_flags(),
         ]
-        result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        lines = result.stderr.strip().splitlines() or ["no message"]
-        first = next((line for line in lines if "error" in line), lines[-1])
-        raise UsageError(f"the TensorFlow op library does not compile: {first}")
+        result = run_tool("g++", command, Path.cwd())
+    if result.code:
+        raise UsageError(f"the TensorFlow op library does not compile: {result.first_error}")
 
 
 def load(library: Path) -> None:

@@ -239,6 +239,7 @@ class ReportData:
     created: str = ""  # ISO time
     command: str = ""
     calibration: str = ""  # "min-max, 64 images"
+    compiler: str = ""  # what a vendor's compiler made of the network; empty for our NPU
     class_names: list[str] = field(default_factory=list)
     oriented: bool = False  # the keypoints of a detection are its box's corners
     oriented_truth: bool = False  # mAP compares oriented boxes

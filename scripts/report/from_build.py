@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from npuforge.compile.dpu.flow import REPORT as DPU_REPORT
+from npuforge.compile.dpu.vendor_compiler import Compiled
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.ir.words import counted
@@ -56,6 +58,7 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
             reference=reference,
             created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             calibration=f"{summary['calibrator']}, {counted(images, 'image')}",
+            compiler=str(Compiled(**_read(folder / DPU_REPORT)["compiler"])) if "target" in manifest else "",
             class_names=list(preprocess["class_names"]),
             layers=[_layer(row, summary["notes"]) for row in rows],
             partitions=_partitions(qgraph, rows, list(figures["partitions"]) if figures else []),

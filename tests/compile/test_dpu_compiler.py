@@ -13,6 +13,7 @@ from npuforge.compile.xir.builder import integers, string
 from npuforge.compile.xir.model import XModel, XOp, XSubgraph, XTensor, to_message
 
 TARGET = limits.load("dpu:DPUCZDX8G")
+SAMPLE = Path(__file__).parents[3] / "shared" / "xir" / "samples" / "pt_custom_op.xmodel"
 
 LOG = """\
 [UNILOG][INFO] Compile mode: dpu
@@ -67,6 +68,32 @@ def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with pytest.raises(NpuforgeError, match=r"vai_c_xir ended with 3 and gave no net\.xmodel: no license"):
+        vendor_compiler.compile_fix_form(tmp_path / "q.xmodel", TARGET, tmp_path, "net")
+
+
+def test_a_log_that_is_no_utf8_and_does_not_count_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that the log lacks are those of the file: AMD's own compiled sample has two USER, two DPU and four CPU children."""
+    if not SAMPLE.is_file():
+        pytest.skip(f"{SAMPLE} is absent")
+    program = tmp_path / "vai_c_xir"
+    line = "[UNILOG][INFO] Total device subgraph number 8, DPU subgraph number 2"
+    program.write_text(f"#!/bin/sh\ncp {SAMPLE} net.xmodel; printf 'caf\\351\\n{line}\\n'\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    result = vendor_compiler.compile_fix_form(tmp_path / "q.xmodel", TARGET, tmp_path, "net")
+    assert (result.subgraphs, result.dpu_subgraphs, result.cpu_subgraphs) == (8, 2, 4)
+    assert (tmp_path / "vai_c_xir.log").read_text(encoding="utf-8") == f"caf\ufffd\n{line}\n"
+    assert str(result) == "vai_c_xir: 8 subgraphs, 2 DPU, 4 CPU, fingerprints 0x0901400044000e44, 0x0901400044000e44"
+
+
+def test_a_compiler_that_cannot_be_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "vai_c_xir"
+    program.write_text("#!/no/such/python\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(
+        NpuforgeError, match=r"vai_c_xir \(.*vai_c_xir\) cannot be executed \(.*\); mend it, or take it off"
+    ):
         vendor_compiler.compile_fix_form(tmp_path / "q.xmodel", TARGET, tmp_path, "net")
 
 

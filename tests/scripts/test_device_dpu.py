@@ -90,6 +90,7 @@ def test_what_the_compiler_made(dpu: CommandLine) -> None:
     report = json.loads((dpu.folder / "dpu" / "dpu.json").read_text())
     made = report["compiler"]
     assert (made["ran"], made["subgraphs"], made["dpu_subgraphs"]) == (True, 3, 1)
+    assert made["cpu_subgraphs"] == 1  # the log doesn't say it
     assert made["fingerprints"] == ["0x0101000056010402"] and made["dpu_names"] == ["DPUCZDX8G_ISA1_B1024"]
     assert made["unlike_target"] == "" and not [n for n in report["notices"] if "fingerprint" in n]
 
@@ -118,6 +119,8 @@ def test_the_usual_commands(dpu: CommandLine) -> None:
     timed = dpu("bench", "dpu", "--device", "dpu", "--runs", "4", "--json")
     assert timed.code == 0 and json.loads(timed.out)["timing"]["median"] > 0
     assert dpu("report", "dpu", "-o", "own.html").code == 0
+    line = "vai_c_xir: 3 subgraphs, 1 DPU, 1 CPU, fingerprints 0x0101000056010402"
+    assert line in (dpu.folder / "own.html").read_text() and line in (dpu.folder / "page.html").read_text()
 
 
 def test_threads_share_a_session(dpu: CommandLine) -> None:
