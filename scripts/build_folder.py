@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npuforge.compile.ir.errors import FormatError, InputError
+import numpy as np
+
+from npuforge.compile.ir.errors import FormatError, InputError, NpuforgeError
 from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import parse_preprocess
 from npuforge.compile.ir.quantization import QGraph
-from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, input_specs, load_sample
+from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, input_specs, load_sample, read_arrays
 from npuforge.compile.ir.serialize import load
 from npuforge.compile.steps.write_files import BIN, MANIFEST, QUANTISED, REFERENCE, SUMMARY, sha256
+from npuforge.scripts.bundle import Checked, check_output, is_bundle_file, unpack
 
 _ATTEMPTS, _PAUSE = 5, 0.2  # while another process writes; seconds
 
@@ -27,6 +32,7 @@ class Build:
     folder: Path
     manifest: dict[str, Any]
     preprocess: Preprocess
+    unpacked: tempfile.TemporaryDirectory[str] | None = None  # of a tar: gone with this object
 
     @property
     def target(self) -> str:
@@ -68,6 +74,22 @@ class Build:
         """An image, or a `.npz` with every input, as the network takes it; `fixed`: inputs that all samples share."""
         return load_sample(path, self.preprocess, self.inputs, fixed)
 
+    def check_sample(self, run: Callable[[Sample], Mapping[str, np.ndarray]]) -> list[Checked]:
+        """The outputs that `run` makes of the bundle's own sample, each beside the expected one. FormatError where the bundle has none."""
+        entry = self.manifest.get("sample") or {}
+        try:
+            inputs, outputs = (str(entry[key]) for key in ("inputs", "outputs"))
+            missing = [name for name in (inputs, outputs) if name not in self.manifest["files"]]
+            if missing:
+                raise ValueError(f"files do not name {missing[0]}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"{self.folder / MANIFEST}: no sample with its expected outputs ({error}); compile again to get one"
+            ) from error
+        found = run(self.sample(self.folder / inputs))
+        expected = read_arrays(self.folder / outputs)
+        return [check_output(n, v, found.get(n), str(entry.get("comparison"))) for n, v in expected.items()]
+
     @cached_property
     def qgraph(self) -> QGraph:
         """The integer graph."""
@@ -90,11 +112,13 @@ def changed_file(file: Path) -> str:
 
 
 def open_build(folder: Path) -> Build:
-    """The build in `folder`, or the one that a file `folder` (a `.bin`, an `.xmodel`) is part of.
+    """The build in `folder`, in the tar file `folder`, or the one that a file `folder` (a `.bin`, an `.xmodel`) is part of.
 
     Raises FormatError where there is no build, or a file in it is not the one the manifest names. Where another process is just putting a new build
     there (the manifest comes last), it is waited for.
     """
+    if is_bundle_file(folder):
+        return _open_tar(folder)
     place = folder.parent if folder.is_file() else folder
     for _ in range(_ATTEMPTS):
         before = _stamp(place / MANIFEST)
@@ -105,6 +129,18 @@ def open_build(folder: Path) -> Build:
             if _stamp(place / MANIFEST) == before:
                 raise
     return _open(folder)
+
+
+def _open_tar(file: Path) -> Build:
+    temporary = tempfile.TemporaryDirectory(prefix="npuforge-")
+    try:
+        unpack(file, Path(temporary.name))
+        build = _open(Path(temporary.name))
+    except NpuforgeError as error:
+        temporary.cleanup()
+        raise type(error)(str(error).replace(temporary.name, str(file))) from error
+    build.unpacked = temporary
+    return build
 
 
 def _stamp(path: Path) -> tuple[int, int]:

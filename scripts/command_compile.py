@@ -19,6 +19,7 @@ from npuforge.compile.ir.words import counted
 from npuforge.compile.steps.partition import explain
 from npuforge.compile.steps.write_files import ARTIFACTS, check_apart, summary
 from npuforge.scripts import model_options as m
+from npuforge.scripts.bundle import folder_for, refuse_tar_with
 from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
 from npuforge.scripts.command_inspect import summary as placement_summary
 from npuforge.scripts.common import check_picture, print_json, progress
@@ -69,7 +70,9 @@ def register(app: typer.Typer) -> None:
     @m.takes_choices
     def command(
         choices: m.Choices,
-        output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the artifacts")] = Path("build"),
+        output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the artifacts, or NAME.tar")] = Path(
+            "build"
+        ),
         target: Annotated[
             str,
             typer.Option(
@@ -91,16 +94,18 @@ def register(app: typer.Typer) -> None:
             if target != NPUFORGE:
                 raise UsageError(f"--graph {picture}: shows what our NPU takes; leave it out with --target {target}")
             check_picture(picture)
+        if target != NPUFORGE:
+            refuse_tar_with(target, output)
         if target.startswith(ASCEND):
             _for_ascend(choices, output, target, json)
             return
         if target != NPUFORGE:
             _for_dpu(choices, output, load_target(target), silu, json)
             return
-        with progress(json) as show:
-            options = choices.check(output, show)
+        with folder_for(output) as folder, progress(json) as show:
+            options = choices.check(folder, show)
             sources = choices.sources(options)
-            check_apart([output / name for name in ARTIFACTS], sources, "-o")
+            check_apart([output, *(output / name for name in ARTIFACTS)], sources, "-o")
             if picture is not None:
                 check_apart([picture], sources, "--graph")
             compiled, ctx = pipeline.compile_model(options)
@@ -115,4 +120,4 @@ def register(app: typer.Typer) -> None:
         print("\n".join(performance_lines(compiled.performance, layers)))
         print("\n".join(summary_lines(placement_summary(graph, rows))[3:] + reason_lines(rows)))
         print(f"pool: {compiled.meta['pool_size']} bytes")
-        print(f"written: {output}/ in {sum(ctx.seconds.values()):.1f} s")
+        print(f"written: {output}{'' if output.is_file() else '/'} in {sum(ctx.seconds.values()):.1f} s")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +12,12 @@ import typer
 
 from npuforge.board_runtime.devices import check_device
 from npuforge.board_runtime.heads import Head, Settings
-from npuforge.compile.ir.errors import InputError
+from npuforge.compile.ir.errors import DeviceError, InputError, UsageError
 from npuforge.compile.ir.samples import SUFFIX, list_samples
 from npuforge.compile.steps.write_files import check_apart, staging
 from npuforge.hw_kernels import arch as arches
 from npuforge.scripts import model_options as m
-from npuforge.scripts.build_folder import open_build
+from npuforge.scripts.build_folder import Build, open_build
 from npuforge.scripts.columns import DeviceColumn
 from npuforge.scripts.common import (
     DEVICE_HELP,
@@ -48,13 +50,30 @@ def drawn_name(path: Path) -> Path:
     return path.with_suffix(".png") if path.suffix.lower() == SUFFIX else path
 
 
+def _check(build: Build, device: str, threads: int, arch: Mapping[str, Any] | None, json: bool) -> None:
+    """Prints each output of the sample; DeviceError where one is not as expected."""
+    checked = build.check_sample(DeviceColumn(build, device, threads, arch))
+    if json:
+        print_json({"sample": build.manifest["sample"]["origin"], "outputs": [asdict(found) for found in checked]})
+    else:
+        print("\n".join(map(str, checked)))
+    wrong = [found for found in checked if not found.right]
+    if wrong:
+        raise DeviceError(
+            f"output '{wrong[0].name}' of the sample on {device}: expected what expected.npz of the build holds, found an error of "
+            f"{wrong[0].largest:.3g} of the largest value; flash the hardware that the build was compiled for, or compile again"
+        )
+
+
 def register(app: typer.Typer) -> None:
     """Adds the sub-command."""
 
     @app.command("run")
     def command(
-        build: Annotated[Path, typer.Argument(help="Folder that npuforge compile wrote, or the model.bin in it")],
-        image: Annotated[Path, typer.Argument(help="An image or a folder of images")],
+        build: Annotated[
+            Path, typer.Argument(help="Folder or .tar that npuforge compile wrote, or the model.bin in the folder")
+        ],
+        image: Annotated[Path | None, typer.Argument(help="An image or a folder of images")] = None,
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
         draw: Annotated[Path | None, typer.Option("--draw", help="Folder for the drawn images")] = None,
         tensors: Annotated[Path | None, typer.Option("--tensors", help="Save the output tensors as .npz here")] = None,
@@ -68,17 +87,33 @@ def register(app: typer.Typer) -> None:
                 "--arch", help="The hardware at hand (a name or a JSON file): refuse a network compiled for another"
             ),
         ] = "",
+        check: Annotated[
+            bool,
+            typer.Option(
+                "--check", help="Run the build's own sample instead; error where its outputs are not those expected"
+            ),
+        ] = False,
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Detect on images. Example: npuforge run build/ image.jpg --device sim --draw out/"""
         check_device(device)
+        expected_arch = arches.load(arch).to_json() if arch else None
+        if check:
+            others = (image, draw, tensors, score, given, profile)
+            if any(value is not None for value in others):
+                raise UsageError(
+                    "--check runs the build's own sample; leave out the image and the options of its detections"
+                )
+            _check(open_build(build), device, threads, expected_arch, json)
+            return
+        if image is None:
+            raise UsageError("no image is given; give an image or a folder, or --check for the build's own sample")
         if tensors is not None:
             check_target(tensors, "--tensors")
         if profile is not None:
             check_target(profile, "--profile")
         if draw is not None:
             check_folder(draw, "--draw")
-        expected_arch = arches.load(arch).to_json() if arch else None
         opened = open_build(build)
         files, fixed = list_samples(image), parse_inputs(given or [])
         read = [*files, *opened.files, *input_files(given or [])]

@@ -25,6 +25,7 @@ from npuforge.compile.ir.errors import NpuforgeError, WriteError
 from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps.generate import CompiledProgram
 from npuforge.compile.steps.import_onnx import prepare_model
+from npuforge.compile.steps.sample import EXPECTED, SAMPLE, write_sample
 from npuforge.compile.steps.write_bin import write_bin
 from npuforge.compile.xir.writer import write_xmodel
 
@@ -34,7 +35,7 @@ QUANTISED, SUMMARY, REFERENCE = (
     "summary.json",
     "reference.onnx",
 )  # what compare, evaluate and report need
-ARTIFACTS = (BIN, XMODEL, QUANTISED, SUMMARY, REFERENCE, MANIFEST)
+ARTIFACTS = (BIN, XMODEL, QUANTISED, SUMMARY, REFERENCE, SAMPLE, EXPECTED, MANIFEST)
 
 
 @contextmanager
@@ -125,7 +126,8 @@ def run(compiled: CompiledProgram, ctx: Context, folder: Path) -> CompiledProgra
     save(ctx.qgraph, folder / QUANTISED)
     write_reference(ctx, folder)
     (folder / SUMMARY).write_text(json.dumps(summary(compiled, ctx), indent=1, default=str), encoding="utf-8")
-    (folder / MANIFEST).write_text(json.dumps(manifest(compiled, ctx, folder), indent=1), encoding="utf-8")
+    sample = write_sample(ctx, compiled.arch, folder)
+    (folder / MANIFEST).write_text(json.dumps(manifest(compiled, ctx, folder, sample), indent=1), encoding="utf-8")
     return compiled
 
 
@@ -172,8 +174,8 @@ def source_model(model: Path) -> dict[str, Any]:
     return {"file": model.name, "sha256": sha256(model), "external": external}
 
 
-def manifest(compiled: CompiledProgram, ctx: Context, folder: Path) -> dict[str, Any]:
-    """What a board's loader reads first: file hashes, versions, arch, preprocessing."""
+def manifest(compiled: CompiledProgram, ctx: Context, folder: Path, sample: dict[str, Any]) -> dict[str, Any]:
+    """What a board's loader reads first: file hashes, versions, arch, preprocessing, expected outputs of one sample."""
     return {
         "format": 1,
         "tool": compiled.meta["tool"],
@@ -186,6 +188,7 @@ def manifest(compiled: CompiledProgram, ctx: Context, folder: Path) -> dict[str,
         "inputs": {t: compiled.meta["tensors"][t]["shape"] for t in compiled.meta["inputs"]},
         "outputs": {t: compiled.meta["tensors"][t]["shape"] for t in compiled.meta["outputs"]},
         "preprocess": ctx.preprocess.to_json(),
+        "sample": sample,
     }
 
 

@@ -40,7 +40,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
             cli.main(arguments)
     assert done.value.code == 0
     assert {p.name for p in (folder / "build").iterdir()} == {
-        "manifest.json", "model.bin", "model.xmodel", "quantised.npz", "reference.onnx", "summary.json",
+        "manifest.json", "model.bin", "model.xmodel", "quantised.npz", "reference.onnx", "summary.json", "sample.npz", "expected.npz",
     }  # fmt: skip
     return folder
 

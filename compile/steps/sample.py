@@ -1,0 +1,104 @@
+"""The bundle's sample: one input of the network (`sample.npz`) and what the integer graph makes of it (`expected.npz`), so that a board can be checked
+without the model's images. The input is the first calibration sample; where there was none, one drawn with a fixed seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuforge.compile.context import Context
+from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.image import to_float
+from npuforge.compile.ir.preprocess import Preprocess
+from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, in_graph_layout, input_specs, load_sample
+from npuforge.compile.lane_executor import LaneExecutor
+from npuforge.compile.reference import NodesExecutor
+from npuforge.hw_kernels.arch import Arch
+from npuforge.quant.executor import IntegerExecutor
+
+SAMPLE, EXPECTED = "sample.npz", "expected.npz"
+DRAWN = "drawn"  # origin of a sample that is no file
+
+
+def write_sample(ctx: Context, arch: Arch, folder: Path) -> dict[str, Any]:
+    """Writes both files into `folder`; the manifest's entry. `inputs` and `outputs`: their names; `origin`: the calibration sample's name; `comparison`:
+    how a device's outputs are compared (docs/formats.md); `tensors`: of every output shape, dtype and the sha256 of its bytes (C order, little-endian).
+    Empty, with a notice, where the network cannot be run on the sample: that alone is no reason to refuse it."""
+    assert ctx.qgraph is not None
+    graph = ctx.qgraph.graph
+    specs = input_specs(graph)
+    chosen = ctx.options.calibration[0] if ctx.options.calibration else None
+    inputs = (
+        drawn_inputs(specs, ctx.preprocess, ctx.options.inputs)
+        if chosen is None
+        else load_sample(chosen, ctx.preprocess, specs, ctx.options.inputs).inputs
+    )
+    np.savez_compressed(folder / SAMPLE, **inputs)  # type: ignore[arg-type]
+    sample = load_sample(folder / SAMPLE, ctx.preprocess, specs)  # as whoever checks a board will read it
+    try:
+        outputs = expected_outputs(ctx, arch, sample)
+    except (
+        Exception
+    ) as error:  # a node of the CPU partition that ONNX Runtime does not have, or that drawn values break
+        (folder / SAMPLE).unlink()
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        ctx.note([f"no expected outputs are in the bundle, `npuforge run --check` cannot be used: {first}"])
+        return {}
+    np.savez_compressed(folder / EXPECTED, **outputs)  # type: ignore[arg-type]
+    return {
+        "inputs": SAMPLE,
+        "outputs": EXPECTED,
+        "origin": DRAWN if chosen is None else chosen.name,
+        "comparison": "cosine" if has_islands(graph) else "values",
+        "tensors": {
+            name: {
+                "shape": list(value.shape),
+                "dtype": value.dtype.name,
+                "sha256": hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest(),
+            }
+            for name, value in outputs.items()
+        },
+    }
+
+
+def has_islands(graph: Graph) -> bool:
+    """Whether the NPU reads what the CPU partition computed in float: another order of its sums, right as well, moves int8 values by a step."""
+    written = {t for n in graph.nodes if n.device != "NPU" for t in n.outputs}
+    return any(t in written for p in graph.partitions if p.device == "NPU" for t in p.inputs)
+
+
+def drawn_inputs(specs: Mapping[str, InputSpec], record: Preprocess, fixed: Inputs) -> dict[str, np.ndarray]:
+    """Pixels 0..255 as the record makes a tensor of them, normal floats for other inputs, zeros for integers (an index is in range); seed 0."""
+    random = np.random.default_rng(0)
+    found: dict[str, np.ndarray] = {}
+    for name, spec in specs.items():
+        if name in fixed:
+            found[name] = fixed[name]
+        elif record.takes_image and name == record.input:
+            channels = spec.shape[-1] if record.layout == "NHWC" else spec.shape[1]
+            pixels = random.integers(0, 256, (record.height, record.width, channels), dtype=np.uint8)
+            found[name] = to_float(pixels, record).astype(spec.dtype)
+        elif np.dtype(spec.dtype).kind == "f":
+            found[name] = random.normal(size=spec.shape).astype(spec.dtype)
+        else:
+            found[name] = np.zeros(spec.shape, spec.dtype)
+    return found
+
+
+def expected_outputs(ctx: Context, arch: Arch, sample: Sample) -> dict[str, np.ndarray]:
+    """The network's outputs by the numpy semantics of the integer (or bf16) graph; nodes of the CPU partition in ONNX Runtime."""
+    qgraph = ctx.qgraph
+    assert qgraph is not None
+    run_cpu = NodesExecutor(qgraph.graph)
+    executor: IntegerExecutor | LaneExecutor = (
+        LaneExecutor(qgraph, arch, run_cpu) if qgraph.mode == "bf16" else IntegerExecutor(qgraph, run_cpu)
+    )
+    feeds = in_graph_layout(qgraph.graph, sample.inputs)
+    quant = qgraph.quant.get(ctx.preprocess.input)
+    if quant is not None and quant.image_mean is not None:
+        feeds[ctx.preprocess.input] = sample.pixels[np.newaxis]
+    return {name: np.asarray(value) for name, value in executor.run_outputs(feeds).items()}
