@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from npuforge.compile.ir.errors import FormatError, UsageError
-from npuforge.compile.steps.write_files import staging
+from npuforge.compile.steps.write_files import ARTIFACTS, staging
 
 TAR = ".tar"
 SHARE = 1e-4  # of the largest expected magnitude: what the order of float sums in the CPU partition may cost; an int8 step is 1/255
@@ -30,6 +30,11 @@ def folder_for(output: Path) -> Iterator[Path]:
         with staging(output.parent) as place, tarfile.open(place / output.name, "w") as archive:
             for file in sorted(Path(temporary).iterdir()):
                 archive.add(file, file.name, filter=_plain)
+
+
+def results_of(output: Path) -> list[Path]:
+    """The files that a compile into `output` writes."""
+    return [output] if output.suffix.lower() == TAR else [output / name for name in ARTIFACTS]
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -17,9 +17,9 @@ from npuforge.compile.dpu.limits import load as load_target
 from npuforge.compile.ir.errors import UsageError
 from npuforge.compile.ir.words import counted
 from npuforge.compile.steps.partition import explain
-from npuforge.compile.steps.write_files import ARTIFACTS, check_apart, summary
+from npuforge.compile.steps.write_files import check_apart, summary
 from npuforge.scripts import model_options as m
-from npuforge.scripts.bundle import folder_for, refuse_tar_with
+from npuforge.scripts.bundle import folder_for, refuse_tar_with, results_of
 from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
 from npuforge.scripts.command_inspect import summary as placement_summary
 from npuforge.scripts.common import check_picture, print_json, progress
@@ -105,7 +105,7 @@ def register(app: typer.Typer) -> None:
         with folder_for(output) as folder, progress(json) as show:
             options = choices.check(folder, show)
             sources = choices.sources(options)
-            check_apart([output, *(output / name for name in ARTIFACTS)], sources, "-o")
+            check_apart(results_of(output), sources, "-o")
             if picture is not None:
                 check_apart([picture], sources, "--graph")
             compiled, ctx = pipeline.compile_model(options)
