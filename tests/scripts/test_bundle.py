@@ -151,6 +151,9 @@ def test_outputs_are_compared_by_hand_calculation() -> None:
     assert near.right and near.differing == 1 and abs(near.largest - 0.0002 / 4) < 1e-12
     far = check_output("y", np.array([3.0, 4.0]), np.array([3.0, 4.004]), "values")
     assert not far.right and abs(far.largest - 0.001) < 1e-12
+    small = np.array([1e-3, 2e-5], np.float32)
+    assert check_output("y", small, small + np.float32(9e-6), "values").right
+    assert not check_output("y", small, small + np.float32(1.1e-5), "values").right
     turned = check_output("y", np.array([3.0, 4.0]), np.array([4.0, 3.0]), "cosine")
     assert abs(turned.cosine - 24 / 25) < 1e-12 and turned.right == (LOWEST_COSINE <= 24 / 25)
     assert not check_output("y", np.array([1, 2]), np.array([1, 3]), "values").right
