@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -88,15 +88,18 @@ class Runner:
         """The same of every output."""
         return list(self._outputs)
 
-    def execute_async(
-        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], enable_dynamic_array: bool = False
-    ) -> Job:
+    def execute_async(self, inputs: Sequence[Any], outputs: Sequence[Any], enable_dynamic_array: bool = False) -> Job:
         """Queues a job on C-contiguous arrays, in the order of the tensors: (job id, status). The arrays are kept until `wait`.
 
-        int8 tensors also take and give float32 arrays (real values). `enable_dynamic_array`: the arrays may hold several of the network's batches.
+        As in the vendor's module any object with a buffer will do, of any shape with the tensor's number of elements; what it holds has the tensor's
+        order. int8 tensors also take and give float32 arrays (real values). `enable_dynamic_array`: the arrays may hold several of the network's batches.
         A status other than 0: nothing was queued, see `message`.
         """
-        parts = self._batches(inputs, outputs) if enable_dynamic_array else [(list(inputs), list(outputs))]
+        inputs, outputs = _arrays(inputs), _arrays(outputs)
+        if enable_dynamic_array:
+            parts = self._batches(inputs, outputs)
+        else:
+            parts = [(_shaped(inputs, self._inputs), _shaped(outputs, self._outputs))]
         held = _Held(parts)
         with self._lock:  # so that nobody waits for the job before its arrays are held
             for part in parts:
@@ -166,6 +169,9 @@ class Runner:
             raise NpuforgeError(self.message(job))
         return outputs
 
+    def __repr__(self) -> str:
+        return f"<vart.{type(self).__name__} of {self._subgraph.name!r}>"
+
     def __del__(self) -> None:
         native = self.__dict__.pop("_native", None)
         del native  # joins the workers while the arrays are still held
@@ -181,6 +187,23 @@ class RunnerExt(Runner):
     def get_outputs(self) -> list[TensorBuffer]:
         """One buffer per output tensor, in the order of `get_output_tensors`."""
         return [TensorBuffer.of(tensor) for tensor in self._outputs]
+
+
+def _arrays(buffers: Sequence[Any]) -> list[np.ndarray]:
+    """Arrays on the buffers' own memory. UsageError for an object that has none (a list of numbers)."""
+    try:
+        return [b if isinstance(b, np.ndarray) else np.asarray(memoryview(b)) for b in buffers]
+    except TypeError as error:
+        raise UsageError(f"execute_async: expected arrays or other buffers ({error}); give numpy arrays") from None
+
+
+def _shaped(arrays: list[np.ndarray], tensors: list[Tensor]) -> list[np.ndarray]:
+    """Those that are the tensor's in number of elements, as views of its shape; the others as they are, for the runner to refuse."""
+    shaped = list(arrays)
+    for index, (array, tensor) in enumerate(zip(arrays, tensors, strict=False)):
+        if list(array.shape) != tensor.dims and array.size == tensor.get_element_num() and array.flags.c_contiguous:
+            shaped[index] = array.view(np.ndarray).reshape(tensor.dims)
+    return shaped
 
 
 _TIMEOUT, _UNKNOWN = 2, 3

@@ -1,110 +1,144 @@
-"""The part of the vendor's `xir` module that applications use, over our own files: Graph, Subgraph, Tensor.
+"""The part of the vendor's `xir` module that applications use, over our own files: Graph, Subgraph, Op, Tensor. Methods that build or change a graph
+or write a file are the vendor's alone; where it gives a set, a list is given here.
 
     graph = xir.Graph.deserialize("build/model.xmodel")
     subgraphs = graph.get_root_subgraph().toposort_child_subgraph()
     npu = [s for s in subgraphs if s.has_attr("device") and s.get_attr("device").upper() == "DPU"]
 
 Children of the root of an `.xmodel`: those of the file, with their names and attributes. A `.bin` or a build folder is accepted in its place (no
-protobuf needed): one `USER` subgraph for the network's inputs, then the partitions in order, `DPU` or `CPU`.
+protobuf needed): one `USER` subgraph for the network's inputs, then the partitions in order, `DPU` or `CPU`; it has no ops.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from npuforge.board_runtime.session import Session, bin_path
+from npuforge.board_runtime.xir_ops import Attributes, Op, Tensor, ops_of
 from npuforge.compile.ir.errors import FormatError, UsageError
 
-
-@dataclass(frozen=True)
-class Tensor:
-    """Name, dims (feature maps as N, H, W, C), dtype (`xint8`, `float32`, `uint8`, …), attributes (`fix_point`, `scale`, `zero_point`)."""
-
-    name: str
-    dims: list[int]
-    dtype: str
-    attrs: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.dims)
-
-    def get_element_num(self) -> int:
-        """Product of the dimensions."""
-        product = 1
-        for dim in self.dims:
-            product *= dim
-        return product
-
-    def has_attr(self, name: str) -> bool:
-        """True if the attribute exists."""
-        return name in self.attrs
-
-    def get_attr(self, name: str) -> Any:
-        """The attribute's value; UsageError if there is none (for instance `fix_point` where scales are per channel)."""
-        if name not in self.attrs:
-            raise UsageError(f"tensor {self.name}: no attribute {name!r}; found: {', '.join(self.attrs) or 'none'}")
-        return self.attrs[name]
-
-    @staticmethod
-    def of(spec: dict[str, Any]) -> Tensor:
-        """From what the native runner says about a tensor."""
-        attrs: dict[str, Any] = {
-            key: spec[key] for key in ("fix_point", "scale", "zero_point", "image_mean") if key in spec
-        }
-        dtype = {"int8": "xint8"}.get(spec["dtype"], spec["dtype"])
-        return Tensor(spec["name"], list(spec["dims"]), dtype, attrs)
+__all__ = ["Graph", "Op", "Subgraph", "Tensor"]
 
 
-class Subgraph:
-    """The root, or one child. `partition`: index in the `.bin`, -1 for the root and for children that are none."""
+class Subgraph(Attributes):
+    """The root, or one below it. `partition`: index in the `.bin`, -1 where it is none. `ops`: a leaf's, by name; none in a `.bin`."""
 
     def __init__(
-        self, graph: Graph, name: str, attrs: dict[str, Any], partition: int, children: list[Subgraph]
+        self,
+        graph: Graph,
+        name: str,
+        attrs: dict[str, Any],
+        partition: int = -1,
+        ops: Iterable[str] = (),
+        parent: Subgraph | None = None,
     ) -> None:
-        self.graph, self.name, self.attrs, self.partition, self._children = graph, name, attrs, partition, children
+        self.graph, self.name, self.attrs, self.partition = graph, name, attrs, partition
+        self._parent, self._ops = parent, list(ops)
+        self._children: list[Subgraph] = []
+        if parent is not None:
+            parent._children.append(self)
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"subgraph {self.name}"
 
     @property
     def is_root(self) -> bool:
         """True for the whole network."""
-        return bool(self._children)
+        return self._parent is None
 
     @property
     def is_leaf(self) -> bool:
         """True without children."""
         return not self._children
 
+    @property
+    def root(self) -> Subgraph:
+        """The whole network."""
+        return self if self._parent is None else self._parent.root
+
+    @property
+    def depth(self) -> int:
+        """0 for the root."""
+        return 0 if self._parent is None else self._parent.depth + 1
+
     def get_name(self) -> str:
         """The name."""
         return self.name
 
-    def has_attr(self, name: str) -> bool:
-        """True if the attribute exists."""
-        return name in self.attrs
+    def set_name(self, name: str) -> Subgraph:
+        """Renames this object, not what is in the file."""
+        self.name = name
+        return self
 
-    def get_attr(self, name: str) -> Any:
-        """The attribute's value."""
-        if name not in self.attrs:
-            raise UsageError(f"subgraph {self.name}: no attribute {name!r}; found: {', '.join(self.attrs) or 'none'}")
-        return self.attrs[name]
-
-    def set_attr(self, name: str, value: Any) -> Subgraph:
+    def set_attr(self, name: str, value: Any) -> Subgraph:  # type: ignore[override]
         """Sets an attribute of this object, not of the file."""
         self.attrs[name] = value
         return self
 
+    def get_graph(self) -> Graph:
+        """The graph."""
+        return self.graph
+
+    def get_parent(self) -> Subgraph | None:
+        """None for the root."""
+        return self._parent
+
+    def get_children_num(self) -> int:
+        """How many children."""
+        return len(self._children)
+
     def get_children(self) -> list[Subgraph]:
-        """Partitions of the root."""
+        """Partitions of the root; layers of a partition."""
         return list(self._children)
 
+    def is_child(self, subgraph: Subgraph) -> bool:
+        """Whether it is one of the children."""
+        return subgraph in self._children
+
     def toposort_child_subgraph(self) -> list[Subgraph]:
-        """Partitions in execution order."""
+        """Children in execution order."""
         return list(self._children)
+
+    def get_op_num(self) -> int:
+        """How many ops, those of all children."""
+        return len(self.get_ops())
+
+    def get_ops(self) -> list[Op]:
+        """All ops, in the file's order. UsageError for a `.bin`."""
+        if self._parent is None:
+            return self.graph.get_ops()
+        inside = set(self._op_names())
+        return [op for op in self.graph.get_ops() if op.get_name() in inside]
+
+    def toposort(self) -> list[Op]:
+        """All ops, every one behind what it reads."""
+        return self.get_ops()
+
+    def has_op(self, op: Op | str) -> bool:
+        """Whether the op is in it."""
+        name = op if isinstance(op, str) else op.get_name()
+        return any(name == own.get_name() for own in self.get_ops())
+
+    def find_child_subgraph_by_op(self, op: Op) -> Subgraph | None:
+        """The child that has it; None if none does."""
+        return self.find_child_subgraph_by_op_name(op.get_name())
+
+    def find_child_subgraph_by_op_name(self, name: str) -> Subgraph | None:
+        """The same, by the op's name."""
+        return next((child for child in self._children if name in child._op_names()), None)
+
+    def get_tensor_producer(self, tensor: Tensor) -> Op | None:
+        """The op in this subgraph that gives the tensor."""
+        return next((op for op in self.get_ops() if op.get_output_tensor().name == tensor.name), None)
+
+    def _op_names(self) -> list[str]:
+        return self._ops + [name for child in self._children for name in child._op_names()]
 
     @property
     def onnx_order(self) -> bool:
@@ -112,26 +146,58 @@ class Subgraph:
         return self.graph.model is not None and self.attrs.get("device") == "CPU"
 
     def tensors(self, specs: Iterable[dict[str, Any]]) -> list[Tensor]:
-        """What the native runner says about this subgraph's tensors, with order and int8 form as the file has them."""
-        tensors = [Tensor.of(spec) for spec in specs]
-        if not self.onnx_order:
-            return tensors
-        stored = {op.tensor.name: op.tensor for op in self.graph.model.ops}
-        return [
-            replace(t, dims=list(s.shape), dtype="xint8" if s.dtype == "XINT8" else t.dtype) if s else t
-            for t, s in ((t, stored.get(t.name)) for t in tensors)
-        ]
+        """What the native runner says about this subgraph's tensors; order, int8 form and further attributes as the file has them."""
+        return [self._tensor(spec) for spec in specs]
+
+    def _tensor(self, spec: dict[str, Any]) -> Tensor:
+        keys = ("fix_point", "scale", "zero_point", "image_mean")
+        attrs = {key: spec[key] for key in keys if key in spec}
+        dtype = {"int8": "xint8"}.get(spec["dtype"], spec["dtype"])
+        tensor = Tensor(spec["name"], list(spec["dims"]), dtype, attrs)
+        stored = None if self.is_root or self.graph.model is None else self.graph.get_tensor(tensor.name)
+        if stored is None:
+            return tensor
+        if self.onnx_order:
+            tensor.dims, tensor.dtype = list(stored.dims), "xint8" if stored.dtype == "xint8" else tensor.dtype
+        tensor.attrs = stored.attrs | attrs
+        tensor.producer = stored.producer
+        return tensor
+
+    def _runs(self) -> bool:
+        return self.is_root or (self._parent is self.root and self.attrs.get("device") != "USER")
 
     def get_input_tensors(self) -> list[Tensor]:
-        """What a runner of this subgraph takes."""
-        return self.tensors(self.graph.runner(self).get_input_tensors())
+        """What a runner of this subgraph takes; of one that none runs, the tensors that come from outside of it."""
+        if self._runs():
+            return self.tensors(self.graph.runner(self).get_input_tensors())
+        if self.graph.model is None:
+            return []
+        inside = self.get_ops()
+        read = [tensor for op in inside for tensor in op.get_input_tensors()]
+        return list(dict.fromkeys(tensor for tensor in read if tensor.producer not in inside))
 
     def get_output_tensors(self) -> list[Tensor]:
-        """What a runner of this subgraph gives."""
-        return self.tensors(self.graph.runner(self).get_output_tensors())
+        """What a runner of this subgraph gives; of one that none runs, the tensors that are read outside of it, or by nobody."""
+        if self._runs():
+            return self.tensors(self.graph.runner(self).get_output_tensors())
+        if self.graph.model is None:
+            return self.root.get_input_tensors()
+        inside = self.get_ops()
+        return [
+            op.get_output_tensor()
+            for op in inside
+            if not op.get_fanout_num() or any(reader not in inside for reader in op.get_fanout_ops())
+        ]
+
+    def __repr__(self) -> str:
+        return f"<xir.Subgraph named '{self.name}'>"
+
+    def __str__(self) -> str:
+        number = "" if self.graph.model is None else f", op_num: {self.get_op_num()}"
+        return f"{{name: '{self.name}'{number}, attrs: {self.attrs}}}"
 
 
-class Graph:
+class Graph(Attributes):
     """One compiled network."""
 
     def __init__(self, source: Path | bytes, model: Any = None) -> None:
@@ -139,30 +205,37 @@ class Graph:
         self._sessions: dict[tuple[str, int], Session] = {}
         session = self.session("sim" if "sim" in _devices() else _devices()[0], 1)
         self.name, meta = session.name, session.meta
-        children = self._of_bin(meta) if model is None else self._of_xmodel(model)
-        attrs = {} if model is None else {name: attr.value for name, attr in model.root.attrs.items()}
-        self._root = Subgraph(self, "root", attrs, -1, children)
+        self.attrs = {} if model is None else _values(model.attrs)
+        self._root = Subgraph(self, "root", {} if model is None else _values(model.root.attrs))
+        if model is None:
+            self._of_bin(meta)
+        else:
+            self._of_xmodel(model)
 
-    def _of_bin(self, meta: dict[str, Any]) -> list[Subgraph]:
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"graph {self.name}"
+
+    def _of_bin(self, meta: dict[str, Any]) -> None:
         arch = {"dpu_name": meta["arch"]["name"], "dpu_fingerprint": int(meta["fingerprint"], 16)}
-        children = [Subgraph(self, "subgraph_inputs", {"device": "USER"}, -1, [])]
+        Subgraph(self, "subgraph_inputs", {"device": "USER"}, parent=self._root)
         for index, partition in enumerate(meta["partitions"]):
             npu = partition["device"] == "NPU"
             attrs = {"device": "DPU" if npu else "CPU", "runner": dict.fromkeys(("run", "sim", "csim"), "npuforge")}
             name = f"subgraph_{'npu' if npu else 'cpu'}_{index}"
-            children.append(Subgraph(self, name, attrs | (arch if npu else {}), index, []))
-        return children
+            Subgraph(self, name, attrs | (arch if npu else {}), index, parent=self._root)
 
-    def _of_xmodel(self, model: Any) -> list[Subgraph]:
-        children = []
+    def _of_xmodel(self, model: Any) -> None:
         for child in model.root.children:
-            attrs = {name: attr.value for name, attr in child.attrs.items()}
+            attrs = _values(child.attrs)
             if attrs.get("device") == "DPU" and "npuforge_partition" not in attrs:
                 raise FormatError(
                     f"subgraph {child.name!r}: no attribute npuforge_partition; compile the network again"
                 )
-            children.append(Subgraph(self, child.name, attrs, attrs.get("npuforge_partition", -1), []))
-        return children
+            own = Subgraph(self, child.name, attrs, attrs.get("npuforge_partition", -1), child.ops, self._root)
+            for leaf in child.children:
+                Subgraph(self, leaf.name, _values(leaf.attrs), -1, leaf.ops, own)
 
     @staticmethod
     def deserialize(path: str | os.PathLike[str]) -> Graph:
@@ -177,6 +250,67 @@ class Graph:
     def get_root_subgraph(self) -> Subgraph:
         """The whole network."""
         return self._root
+
+    @cached_property
+    def _ops(self) -> dict[str, Op]:
+        if self.model is None:
+            raise UsageError(f"{self.label}: a .bin has no ops; open the .xmodel beside it")
+        return ops_of(self, self.model)
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        return {op.get_output_tensor().name: op.get_output_tensor() for op in self._ops.values()}
+
+    def get_ops(self) -> list[Op]:
+        """All ops, in the file's order. UsageError for a `.bin`, here and below."""
+        return list(self._ops.values())
+
+    def toposort(self) -> list[Op]:
+        """All ops, every one behind what it reads."""
+        return self.get_ops()
+
+    def get_op_num(self) -> int:
+        """How many ops."""
+        return len(self._ops)
+
+    def get_op(self, name: str) -> Op | None:
+        """The op of that name; None if there is none."""
+        return self._ops.get(name)
+
+    def get_head_ops(self) -> list[Op]:
+        """Ops that read nothing: network inputs, constants."""
+        return [op for op in self._ops.values() if op.get_input_num() == 0]
+
+    def get_tail_ops(self) -> list[Op]:
+        """Ops that nobody reads."""
+        return [op for op in self._ops.values() if op.get_fanout_num() == 0]
+
+    def get_tensors(self) -> list[Tensor]:
+        """One of every op."""
+        return list(self._tensors.values())
+
+    def get_tensor(self, name: str) -> Tensor | None:
+        """The tensor of that name; None if there is none."""
+        return self._tensors.get(name)
+
+    def get_tensor_producer(self, tensor: Tensor) -> Op | None:
+        """The op that gives it; None if it is of another graph."""
+        known = self.get_tensor(tensor.name)
+        return None if known is None else known.producer
+
+    def get_leaf_subgraph(self, op: Op) -> Subgraph | None:
+        """The leaf that has the op."""
+        found: Subgraph | None = self._root
+        while found is not None and not found.is_leaf:
+            found = found.find_child_subgraph_by_op(op)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<xir.Graph named '{self.name}'>"
+
+    def __str__(self) -> str:
+        number = "" if self.model is None else f", op_num: {self.get_op_num()}"
+        return f"{{name: '{self.name}'{number}, attrs: {self.attrs}}}"
 
     def session(self, device: str, threads: int) -> Session:
         """The session that all runners of this graph on `device` share."""
@@ -193,12 +327,21 @@ class Graph:
 
         if subgraph.attrs.get("device") == "USER":
             raise UsageError(f"subgraph {subgraph.name}: holds the network's inputs; nothing to run")
-        if subgraph.partition < 0 and not subgraph.is_root:
+        parent = subgraph.get_parent()
+        if parent is not None and not parent.is_root:
+            raise UsageError(
+                f"subgraph {subgraph.name}: a layer of {parent.name}; a runner runs {parent.name} as a whole"
+            )
+        if subgraph.partition < 0 and parent is not None:
             from npuforge.board_runtime.output_subgraph import OutputRunner
 
-            return OutputRunner(self.model, next(c for c in self.model.root.children if c.name == subgraph.name))
+            return OutputRunner(self.model, self.model.root.children[parent.get_children().index(subgraph)])
         chosen = device or ("sim" if "sim" in _devices() else _devices()[0])
         return _native.Runner(self.session(chosen, threads).native, subgraph.partition, workers)
+
+
+def _values(attrs: dict[str, Any]) -> dict[str, Any]:
+    return {name: attr.value for name, attr in attrs.items()}
 
 
 def _devices() -> tuple[str, ...]:

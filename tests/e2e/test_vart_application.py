@@ -12,122 +12,26 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
+from vart_build import OUTPUTS, Build, make_build, vendor_folder
 
 from npuforge.board_runtime import vart, xir
 from npuforge.board_runtime.session import Session
 from npuforge.compile.ir.errors import FormatError
-from npuforge.compile.ir.quantization import QGraph
-from npuforge.compile.reference import GraphExecutor, NodesExecutor
-from npuforge.compile.steps import generate, write_bin
-from npuforge.compile.steps.fold import fold
-from npuforge.compile.steps.fuse import fuse
-from npuforge.compile.steps.import_onnx import import_onnx
-from npuforge.compile.steps.partition import partition
+from npuforge.compile.reference import NodesExecutor
 from npuforge.compile.xir.model import to_message
 from npuforge.compile.xir.reader import read_xmodel
-from npuforge.compile.xir.writer import write_xmodel
-from npuforge.hw_kernels import arch as arches
-from npuforge.quant.calibrate import calibrate
 from npuforge.quant.executor import IntegerExecutor
-from npuforge.quant.quantize import quantize
-
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / ".native-build" / "cmake"
-APPLICATION = Path(__file__).with_name("vart_application.py")
-COUNT = 7
-OUTPUTS = ("first", "classes", "joined", "mean", "tail")
-
-
-def network() -> onnx.ModelProto:
-    """Two convolutions, two outputs of the NPU; one goes through CPU operators, some of which XIR has a word for, the other through one and back."""
-    rng = np.random.default_rng(3)
-    values = {
-        "w1": rng.normal(size=(9, 3, 3, 3)) / 5,
-        "b1": rng.normal(size=9) / 3,
-        "w2": rng.normal(size=(6, 9, 1, 1)) / 3,
-        "b2": rng.normal(size=6) / 3,
-        "w3": rng.normal(size=(5, 9, 3, 3)),
-        "b3": rng.normal(size=5) / 3,
-        "two": np.float32(2),
-    }
-    integers = {"rows": [1, 120, 6], "sizes": [2, 2, 2], "from": [1], "to": [100], "axes": [1], "steps": [3]}
-    nodes = [
-        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "c1", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        helper.make_node("LeakyRelu", ["c1"], ["first"], "l1", alpha=0.1),
-        helper.make_node("Conv", ["first", "w2", "b2"], ["scores"], "c2", kernel_shape=[1, 1]),
-        helper.make_node("Softmax", ["scores"], ["classes"], "s", axis=1),
-        helper.make_node("Transpose", ["classes"], ["t"], "t", perm=[0, 2, 3, 1]),
-        helper.make_node("Reshape", ["t", "rows"], ["r"], "r"),
-        helper.make_node("Split", ["r", "sizes"], ["s0", "s1", "s2"], "p", axis=2),
-        helper.make_node("Sigmoid", ["s0"], ["a"], "a"),
-        helper.make_node("Exp", ["s1"], ["e"], "e"),
-        helper.make_node("Mul", ["e", "two"], ["m"], "m"),
-        helper.make_node("Softmax", ["s2"], ["q"], "q", axis=-1),
-        helper.make_node("Concat", ["a", "m", "q"], ["j"], "j", axis=-1),
-        helper.make_node("Slice", ["j", "from", "to", "axes", "steps"], ["joined"], "i"),
-        helper.make_node("Softmax", ["first"], ["between"], "b", axis=1),
-        helper.make_node("Conv", ["between", "w3", "b3"], ["tail"], "c3", kernel_shape=[3, 3]),
-        helper.make_node("ReduceMean", ["joined"], ["mean"], "n", axes=[-1], keepdims=0),
-    ]
-    shape = (1, 3, 12, 10)
-    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in OUTPUTS]
-    initializers = [numpy_helper.from_array(np.asarray(v, np.float32), k) for k, v in values.items()]
-    initializers += [numpy_helper.from_array(np.asarray(v, np.int64), k) for k, v in integers.items()]
-    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-    graph = helper.make_graph(nodes, "two_heads", [image], outputs, initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    return onnx.shape_inference.infer_shapes(model)
-
-
-@dataclass
-class Build:
-    """A compiled network, its files, the images."""
-
-    qgraph: QGraph
-    folder: Path
-    images: np.ndarray  # [COUNT, H, W, C]
-
-    @property
-    def model(self) -> Path:
-        return self.folder / "model.xmodel"
-
-    def run(self, *command: str | Path, libraries: Path | None = None) -> dict[str, np.ndarray]:
-        """The application's results."""
-        results = self.folder / f"results{len(list(self.folder.iterdir()))}.npz"
-        environment = dict(os.environ)
-        if libraries is not None:
-            paths = [os.environ.get("LD_LIBRARY_PATH", ""), str(libraries)]
-            environment["LD_LIBRARY_PATH"] = ":".join(p for p in paths if p)
-        arguments = [*command, APPLICATION, self.model, self.folder / "images.npy", "3", results]
-        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, done.stderr
-        with np.load(results) as stored:
-            return dict(stored)
 
 
 @pytest.fixture(scope="module", params=["pow2", "fine"])
 def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    graph = partition(fuse(fold(import_onnx(network()).graph)))
-    rng = np.random.default_rng(0)
-    images = rng.normal(0, 1, (COUNT, 12, 10, 3)).astype(np.float32)
-    feeds = [{"x": image[np.newaxis].transpose(0, 3, 1, 2)} for image in images[:3]]
-    statistics = calibrate(graph, feeds, lambda wanted: GraphExecutor(graph, wanted, threads=1).run)
-    qgraph = quantize(graph, statistics, request.param)
-    folder = tmp_path_factory.mktemp(request.param)
-    image = write_bin.to_bytes(generate.generate(qgraph, arches.load("nf-b1024")))
-    (folder / "model.bin").write_bytes(image)
-    write_xmodel(qgraph, image, folder / "model.xmodel")
-    np.save(folder / "images.npy", images)
-    return Build(qgraph, folder, images)
+    return make_build(tmp_path_factory.mktemp(request.param), request.param)
 
 
 def expected(build: Build) -> dict[str, np.ndarray]:
@@ -172,13 +76,7 @@ def test_outputs_of_the_network_are_outputs_of_their_subgraphs(build: Build) -> 
 
 @pytest.fixture(scope="session")
 def vendor() -> Path:
-    """The folder with the plug-in that was built against the vendor's libraries, which are importable."""
-    if not (BUILD / "libnpuforge-runner.so").exists():
-        pytest.skip(f"{BUILD} has no libnpuforge-runner.so: the vendor's vart was not there when npuforge was built")
-    probe = subprocess.run([sys.executable, "-c", "import xir, vart"], capture_output=True, text=True)
-    if probe.returncode != 0:
-        pytest.skip(f"the vendor's modules cannot be imported: {probe.stderr.strip().splitlines()[-1]}")
-    return BUILD
+    return vendor_folder()
 
 
 def test_on_the_vendors_modules(build: Build, vendor: Path) -> None:
