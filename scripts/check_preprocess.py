@@ -15,7 +15,7 @@ import numpy as np
 
 from npuforge.board_runtime.heads import Head
 from npuforge.compile.ir.errors import InputError
-from npuforge.compile.ir.image import fit, to_float
+from npuforge.compile.ir.image import fit, to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.samples import Inputs, Sample
 from npuforge.compile.reference import FloatReference
@@ -91,7 +91,7 @@ def variations(record: Preprocess) -> Iterator[tuple[str, Preprocess]]:
         yield f"color {other}", replace(record, color=other, mean=record.mean[::-1], std=record.std[::-1])
         turned = record.color == "BGR"
         scales[IMAGENET] = (IMAGENET_MEAN[::-1], IMAGENET_STD[::-1]) if turned else (IMAGENET_MEAN, IMAGENET_STD)
-    for label, (mean, std) in scales.items():
+    for label, (mean, std) in scales.items() if record.dtype == "float32" else ():  # integers are the pixels
         if not (np.allclose(mean, record.mean, atol=1.0) and np.allclose(std, record.std, rtol=0.02)):
             yield label, replace(record, mean=list(mean), std=list(std))
     for resize in RESIZES:
@@ -163,7 +163,7 @@ class Judge:
         def detect(image: np.ndarray, inputs: Inputs) -> np.ndarray:
             pixels, geometry = fit(image, setting.record)
             outputs = self._network.run(
-                {**inputs, setting.record.input or self._network.input_names[0]: to_float(pixels, setting.record)}
+                {**inputs, setting.record.input or self._network.input_names[0]: to_tensor(pixels, setting.record)}
             )
             rows = head.detect(outputs, geometry)
             return rows[rows[:, 4] > lowest]

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuforge.board_runtime.heads import Head, Settings
 from npuforge.compile.ir.errors import ModelError
-from npuforge.compile.ir.image import fit, load_image, to_float
+from npuforge.compile.ir.image import fit, load_image, to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.reference import FloatReference
 from npuforge.scripts.datasets import Dataset
@@ -72,4 +72,4 @@ class OnnxDetector:
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Detections of one BGR image in its own pixels."""
         pixels, geometry = fit(image, self.record)
-        return self.head.detect(self.outputs(to_float(pixels, self.record)), geometry)
+        return self.head.detect(self.outputs(to_tensor(pixels, self.record)), geometry)

@@ -129,7 +129,7 @@ std::string Session::prometheus() const {
     return metrics_.prometheus("model=" + json::quote(program_->name()) + ",device=" + json::quote(device_name_));
 }
 
-// Checks one network input. Where the CPU reads it, its tensor then points to it, or to a float32 N, C, H, W copy in
+// Checks one network input. Where the CPU reads it, its tensor then points to it, or to a N, C, H, W copy in
 // the arena.
 void Session::bind_input(Context& context, const std::string& name, const InputBuffer& input) const {
     const TensorMeta& meta = program_->tensor(name);
@@ -157,9 +157,7 @@ void Session::bind_input(Context& context, const std::string& name, const InputB
         tensor.data = const_cast<void*>(input.data);  // kernels never write their inputs
         return;
     }
-    if (tensor.type != Type::kFloat32) throw ArgumentError("input '" + name + "': only float32 may be N, H, W, C");
-    transpose_map(static_cast<const float*>(input.data), tensor.as<float>(), own.dim[0], own.dim[2] * own.dim[3],
-                  own.dim[1]);
+    transpose_map(tensor.type, input.data, tensor.data, own.dim[0], own.dim[2] * own.dim[3], own.dim[1]);
 }
 
 // Writes a tensor that an NPU partition reads and the application or the CPU provided.
@@ -264,8 +262,8 @@ void Session::write_output(Context& context, const std::string& name, OutputBuff
     if (output.capacity < tensor.bytes() || !output.data)
         throw ArgumentError("output '" + name + "': expected room for " + std::to_string(tensor.bytes()) +
                             " bytes, found " + std::to_string(output.data ? output.capacity : 0));
-    if (output.nhwc && tensor.shape.rank == 4 && tensor.type == Type::kFloat32)
-        transpose_map(tensor.as<float>(), static_cast<float*>(output.data), tensor.shape.dim[0], tensor.shape.dim[1],
+    if (output.nhwc && tensor.shape.rank == 4)
+        transpose_map(tensor.type, tensor.data, output.data, tensor.shape.dim[0], tensor.shape.dim[1],
                       tensor.shape.dim[2] * tensor.shape.dim[3]);
     else if (tensor.bytes() > 0)
         std::memcpy(output.data, tensor.data, tensor.bytes());

@@ -48,11 +48,30 @@ class Session::Lease {
     bool done_ = false;
 };
 
-// The bytes of a feature map in N, C, H, W as N, H, W, C, or the other way round.
-inline void transpose_map(const float* from, float* to, std::int64_t outer, std::int64_t rows, std::int64_t columns) {
+template <typename T>
+void transpose_elements(const T* from, T* to, std::int64_t outer, std::int64_t rows, std::int64_t columns) {
     for (std::int64_t n = 0; n < outer; ++n, from += rows * columns, to += rows * columns)
         for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t c = 0; c < columns; ++c) to[c * rows + r] = from[r * columns + c];
+}
+
+// A feature map of any element type in N, C, H, W as N, H, W, C, or the other way round.
+inline void transpose_map(cpu::Type type, const void* from, void* to, std::int64_t outer, std::int64_t rows,
+                          std::int64_t columns) {
+    const auto as = [&](auto element) {
+        using T = decltype(element);
+        transpose_elements(static_cast<const T*>(from), static_cast<T*>(to), outer, rows, columns);
+    };
+    switch (type) {
+        case cpu::Type::kFloat32:
+            return as(float{});
+        case cpu::Type::kInt64:
+            return as(std::int64_t{});
+        case cpu::Type::kInt32:
+            return as(std::int32_t{});
+        default:
+            return as(std::uint8_t{});  // bool, uint8, int8
+    }
 }
 
 inline cpu::Shape nhwc_shape(const cpu::Shape& s) {

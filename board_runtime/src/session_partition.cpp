@@ -117,8 +117,7 @@ void Session::copy_partition_input(Context& context, const std::string& name, co
         tensor.data = const_cast<void*>(input.data);  // kernels never write their inputs
     } else if (transposed) {
         const std::int64_t map = tensor.shape.dim[2] * tensor.shape.dim[3];
-        transpose_map(static_cast<const float*>(input.data), tensor.as<float>(), tensor.shape.dim[0], map,
-                      tensor.shape.dim[1]);
+        transpose_map(tensor.type, input.data, tensor.data, tensor.shape.dim[0], map, tensor.shape.dim[1]);
     } else {
         std::memcpy(tensor.data, input.data, tensor.bytes());
     }

@@ -116,11 +116,16 @@ def fit(image: np.ndarray, record: Preprocess) -> tuple[np.ndarray, Geometry]:
     return np.ascontiguousarray(pixels), geometry
 
 
-def to_float(pixels: np.ndarray, record: Preprocess) -> np.ndarray:
-    """Model-order pixels [H, W, C] → the network's float32 input, (pixel - mean) / std, [1, C, H, W] or [1, H, W, C] by `layout`."""
+def to_tensor(pixels: np.ndarray, record: Preprocess) -> np.ndarray:
+    """Model-order pixels [H, W, C] → the network's input, (pixel - mean) / std as `dtype`, [1, C, H, W] or [1, H, W, C] by `layout`."""
     mean = np.asarray(record.mean, dtype=np.float64)
     std = np.asarray(record.std, dtype=np.float64)
-    real = ((pixels.astype(np.float64) - mean) / std).astype(np.float32)
+    real = (pixels.astype(np.float64) - mean) / std
+    if record.dtype == "float32":
+        real = real.astype(np.float32)
+    else:
+        limits = np.iinfo(record.dtype)
+        real = np.clip(np.floor(real + 0.5), limits.min, limits.max).astype(record.dtype)
     if record.layout == "NCHW":
         real = real.transpose(2, 0, 1)
     elif record.layout != "NHWC":
@@ -129,6 +134,6 @@ def to_float(pixels: np.ndarray, record: Preprocess) -> np.ndarray:
 
 
 def prepare(path: str | Path, record: Preprocess) -> tuple[np.ndarray, np.ndarray, Geometry]:
-    """An image file → (pixels, float tensor, geometry)."""
+    """An image file → (pixels, the network's input, geometry)."""
     pixels, geometry = fit(load_image(path), record)
-    return pixels, to_float(pixels, record), geometry
+    return pixels, to_tensor(pixels, record), geometry

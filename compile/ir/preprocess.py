@@ -27,6 +27,7 @@ class Preprocess:
     color: `RGB` or `BGR` (the model's channel order), `GRAY` (one channel, of which mean and std then have one value), or `NONE` (no input takes an image: all are given as
     arrays, and nothing else of the record is used). resize: `stretch`, `letterbox_topleft`, `letterbox_center`. real = (pixel - mean)/std per
     channel in the model's channel order. layout: of the ONNX input, `NCHW` or `NHWC`. pad_value: a pixel value. input: the network input that takes the image; empty: the only one that can.
+    dtype: of that input, `float32`, `uint8` or `int8` (then rounded, halves up); the network's own, whatever the record says.
     """
 
     width: int = 0
@@ -38,6 +39,7 @@ class Preprocess:
     mean: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     std: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])
     layout: str = "NCHW"
+    dtype: str = "float32"
     input: str = ""
     class_names: list[str] = field(default_factory=list)
     head: HeadSpec = field(default_factory=HeadSpec)

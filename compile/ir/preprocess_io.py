@@ -23,6 +23,7 @@ CHOICES = {
     "resize": ("stretch", "letterbox_topleft", "letterbox_center"),
     "interpolation": ("linear", "nearest", "area", "cubic"),
     "layout": ("NCHW", "NHWC"),
+    "dtype": ("float32", "uint8", "int8"),
 }
 # Head kinds and the options each understands (documented in docs/heads.md, read by board_runtime/src/heads/options.cpp; a test compares).
 HEAD_OPTIONS: dict[str, tuple[str, ...]] = {

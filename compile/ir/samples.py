@@ -17,7 +17,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import CalibrationError, InputError
 from npuforge.compile.ir.graph import Graph
-from npuforge.compile.ir.image import IMAGE_SUFFIXES, Geometry, fit, load_image, to_float
+from npuforge.compile.ir.image import IMAGE_SUFFIXES, Geometry, fit, load_image, to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
 
 SUFFIX, SINGLE = ".npz", ".npy"
@@ -135,7 +135,7 @@ def load_sample(path: Path, record: Preprocess, specs: Mapping[str, InputSpec], 
             )
         picture = load_image(path)
         pixels, geometry = fit(picture, record)
-        given[record.input] = to_float(pixels, record)
+        given[record.input] = to_tensor(pixels, record)
     inputs = fitting(given, specs, str(path))
     if not record.takes_image:
         nothing = np.zeros((0, 0, 3), np.uint8)

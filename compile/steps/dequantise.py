@@ -2,7 +2,8 @@
 
 A pair on an activation rounds and saturates. The rounding becomes `Graph.grids` of the tensor, which the quantiser takes over; the saturation is kept where it
 means something: quantisers delete a ReLU when the range of the pair starts at real 0, so there a Clip from 0 is put back. Weights behind a
-DequantizeLinear are constants already (`infer`); their convolution gets `weight_scale`. What is no pair is written out in float operators.
+DequantizeLinear are constants already (`infer`); their convolution gets `weight_scale`. What is no pair stays where it is of 8 bits and lends its
+scales to its float tensor, else is written out in float operators.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def take_pairs(graph: Graph) -> list[Warning]:
             _check_sizes(editor, node)
     removed = rectified = 0
     unlike: list[str] = []
+    clips: dict[str, list[Node]] = {}
     for node in editor.ordered():
         if node.op != "DequantizeLinear" or not editor.alive(node):
             continue
@@ -48,7 +50,7 @@ def take_pairs(graph: Graph) -> list[Warning]:
             continue
         x, target = quantise.inputs[0], node.outputs[0]
         low = _lowest(editor, quantise)
-        grid = _activation_grid(editor, quantise)
+        grid = _grid(editor, quantise)
         if grid is None:
             unlike.append(x)
         else:
@@ -59,6 +61,7 @@ def take_pairs(graph: Graph) -> list[Warning]:
             zero = editor.add_constant(f"{target}/zero", np.zeros((), np.float32))
             clip = Node(editor.fresh_node(f"{node.name}/clip"), "Clip", [x, zero], [target], sources=sources)
             editor.add(clip, node)
+            clips.setdefault(x, []).append(clip)
             rectified += 1
         else:
             if grid is not None:
@@ -66,9 +69,13 @@ def take_pairs(graph: Graph) -> list[Warning]:
             identity = Node(editor.fresh_node(f"{node.name}/float"), "Identity", [x], [target], sources=sources)
             editor.add(identity, node)
         removed += 1
+    for x, readers in clips.items():
+        _saturate_at_once(editor, x, readers)
     changed = removed > 0
-    for node in editor.ordered():
-        if node.op in ("QuantizeLinear", "DequantizeLinear") and editor.alive(node):
+    left = [n for n in editor.ordered() if n.op in ("QuantizeLinear", "DequantizeLinear")]
+    alone = {id(n) for n in left if not _meets_opposite(editor, n)}
+    for node in left:
+        if id(node) not in alone or not _keep_scales(editor, node):
             changed |= _write_out(editor, node)
     _weight_scales(graph)
     if changed:
@@ -123,21 +130,23 @@ def _same_grid(editor: Editor, quantise: Node, dequantise: Node) -> bool:
     return True
 
 
-def _zero_point(editor: Editor, quantise: Node) -> np.ndarray | None:
-    if len(quantise.inputs) > 2 and quantise.inputs[2]:
-        return editor.constant(quantise.inputs[2])
-    return np.zeros((), editor.graph.tensors[quantise.outputs[0]].dtype)
+def _zero_point(editor: Editor, node: Node) -> np.ndarray | None:
+    """Zero point of a QuantizeLinear or DequantizeLinear; None where it is computed."""
+    if len(node.inputs) > 2 and node.inputs[2]:
+        return editor.constant(node.inputs[2])
+    integers = node.outputs[0] if node.op == "QuantizeLinear" else node.inputs[0]
+    return np.zeros((), editor.graph.tensors[integers].dtype)
 
 
-def _activation_grid(editor: Editor, quantise: Node) -> Grid | None:
-    """The pair's scales for int8 integers; None where they are not 8 bit, or differ along another axis than the channels."""
-    zero, scale = _zero_point(editor, quantise), editor.constant(quantise.inputs[1])
-    if zero is None or scale is None or zero.dtype not in (np.int8, np.uint8) or quantise.attrs.get("block_size", 0):
+def _grid(editor: Editor, node: Node) -> Grid | None:
+    """The node's scales for int8 integers; None where they are not 8 bit, or differ along another axis than the channels."""
+    zero, scale = _zero_point(editor, node), editor.constant(node.inputs[1])
+    if zero is None or scale is None or zero.dtype not in (np.int8, np.uint8) or node.attrs.get("block_size", 0):
         return None
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         return None
-    rank = len(editor.shape(quantise.inputs[0]))
-    if scale.size > 1 and quantise.attrs.get("axis", 1) % max(rank, 1) != 1:
+    rank = len(editor.shape(node.inputs[0]))
+    if scale.size > 1 and node.attrs.get("axis", 1) % max(rank, 1) != 1:
         return None
     shift = 128 if zero.dtype == np.uint8 else 0
     return Grid(scale.astype(np.float64).reshape(-1), zero.astype(np.int64).reshape(-1) - shift)
@@ -167,11 +176,47 @@ def _never_negative(editor: Editor, tensor: str) -> bool:
     return node.op in _NON_NEGATIVE
 
 
+def _saturate_at_once(editor: Editor, tensor: str, clips: list[Node]) -> None:
+    """A tensor that is read only through Clips of one grid may have that grid itself: its saturation is the Clip."""
+    found = [editor.graph.grids.get(clip.outputs[0]) for clip in clips]
+    first = found[0]
+    own = {id(n) for n in clips}
+    others = [
+        n
+        for n in editor.users(tensor)
+        if id(n) not in own and any(editor.users(t) or editor.is_output(t) for t in n.outputs)
+    ]
+    if first is None or others or editor.is_output(tensor):
+        return
+    if all(
+        g is not None and np.array_equal(g.scale, first.scale) and np.array_equal(g.zero_point, first.zero_point)
+        for g in found
+    ):
+        editor.graph.grids.setdefault(tensor, first)
+
+
+def _meets_opposite(editor: Editor, node: Node) -> bool:
+    """Whether a QuantizeLinear and a DequantizeLinear follow each other here."""
+    before = editor.producer(node.inputs[0])
+    after = editor.users(node.outputs[0])
+    return any(n.op in ("QuantizeLinear", "DequantizeLinear") for n in (*after, *([before] if before else [])))
+
+
+def _keep_scales(editor: Editor, node: Node) -> bool:
+    """A node of 8 bits without its opposite, behind an integer input or before an integer output of the model, stays (the CPU partition has it) and its float
+    tensor has its scales. A QuantizeLinear that rectifies (range from 0) lends them only where nothing else reads that tensor."""
+    grid, entering = _grid(editor, node), node.op == "DequantizeLinear"
+    if grid is None:
+        return False
+    real = node.outputs[0] if entering else node.inputs[0]
+    if entering or editor.sole_user(real) is node or _lowest(editor, node) != 0.0:
+        editor.graph.grids.setdefault(real, grid)
+    return True
+
+
 def _write_out(editor: Editor, node: Node) -> bool:
-    """A QuantizeLinear or DequantizeLinear that is in no pair (an integer input or output of the model, two unlike grids) in float operators."""
-    scale, zero = editor.constant(node.inputs[1]), _zero_point(editor, node) if node.op == "QuantizeLinear" else None
-    if node.op == "DequantizeLinear":
-        zero = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros((), np.int32)
+    """A QuantizeLinear or DequantizeLinear that is in no pair (two unlike grids, other than 8 bits) in float operators."""
+    scale, zero = editor.constant(node.inputs[1]), _zero_point(editor, node)
     if scale is None or zero is None or zero.dtype.kind not in "iu" or node.attrs.get("block_size", 0):
         return False
     shape = editor.shape(node.inputs[0])

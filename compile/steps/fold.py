@@ -24,6 +24,7 @@ from npuforge.compile.steps.one_dimension import lift_one_dimension
 from npuforge.compile.steps.pad_windows import pad_into_window
 from npuforge.compile.steps.rewrite import Editor, extend_sources, merged_sources
 from npuforge.compile.steps.token_maps import lift_tokens
+from npuforge.compile.steps.uniform_constants import shrink_constant
 
 ELEMENTWISE = ("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Mish")
 NHWC_TO_NCHW = [0, 3, 1, 2]
@@ -363,5 +364,5 @@ def _drop_input_transpose(editor: Editor) -> None:
             editor.bypass(user)
 
 
-TIDY = (_drop_noop, _merge_transposes, _mean_is_pool, _unary_before_transpose, *compose.RULES)
+TIDY = (shrink_constant, _drop_noop, _merge_transposes, _mean_is_pool, _unary_before_transpose, *compose.RULES)
 MERGE = (_into_previous, _into_next, pad_into_window)

@@ -22,6 +22,7 @@ _UNARY = (
     "npuforge::Silu",
     "npuforge::ClipSigmoid",
     "com.example::CustomGELU",
+    "DequantizeLinear",  # of one scale
 )
 _BINARY = ("Add", "Sub", "Mul", "Div", "PRelu", "Max", "Min")
 _TAKEN = (*_UNARY, *_BINARY, "Concat", "Pad", "ReduceMean", "ReduceMax")
@@ -70,6 +71,9 @@ def _hoist(editor: Editor, transpose: Node, chain: list[Node], source: str) -> N
             )
         )
         _on_inner(editor, node, {t: first for t in _activations(editor, node)}, inverse, output)
+        grid = editor.graph.grids.get(old)
+        if grid is not None and grid.scale.size == 1:
+            editor.graph.grids.setdefault(output, grid)
         first = output
 
 
@@ -127,6 +131,8 @@ def _fits(editor: Editor, node: Node) -> bool:
         )
     if node.op in _BINARY:
         return all(v is None or v.ndim <= RANK for v in map(editor.constant, node.inputs))
+    if node.op == "DequantizeLinear":
+        return all(editor.shape(t) in ((), (1,)) for t in node.inputs[1:] if t)
     return node.op != "Clip" or len(_activations(editor, node)) == 1
 
 

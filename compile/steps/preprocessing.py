@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from npuforge.compile.context import Context
 from npuforge.compile.ir.errors import InputError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph
@@ -12,6 +14,13 @@ from npuforge.compile.ir.words import counted
 from npuforge.compile.steps.recognise_head import recognise
 
 LARGEST_SIDE = 16384  # as for `width` and `height` of the record
+FEWEST_LEVELS = 64  # integers that an image must be able to take: fewer are a mistake in the record
+# Types of an image input: mean, std and their name where no record is given.
+IMAGE_TYPES = {
+    "float32": (0.0, 255.0, "pixel/255"),
+    "uint8": (0.0, 1.0, "pixels as they are"),
+    "int8": (128.0, 1.0, "pixel - 128"),
+}
 
 
 def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> tuple[Preprocess, list[str]]:
@@ -27,9 +36,10 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
     name = image_input(graph, record.input if record is not None else "")
     shape = graph.tensors[name].shape
     layout = graph.input_layout.get(name, "NCHW")
-    if len(shape) != 4 or graph.tensors[name].dtype != "float32":
+    dtype = graph.tensors[name].dtype
+    if len(shape) != 4 or dtype not in IMAGE_TYPES:
         raise UnsupportedError(
-            f"input {name} takes {graph.tensors[name].dtype} {list(shape)}, expected real numbers of an image, "
+            f"input {name} takes {dtype} {list(shape)}, expected real numbers of an image or its pixels as uint8 or int8, "
             "[1, channels, height, width] or [1, height, width, channels]; export the network with such an input, or give color: NONE in --preprocess and samples as .npz"
         )
     height, width = shape[2:]
@@ -43,11 +53,12 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
     notices = []
     if record is None:
         color, channels = ("GRAY", 1) if shape[1] == 1 else ("RGB", 3)
+        mean, std, what = IMAGE_TYPES[dtype]
         record = Preprocess(
-            width, height, color, mean=[0.0] * channels, std=[255.0] * channels, layout=layout, head=HeadSpec("auto")
+            *(width, height, color), mean=[mean] * channels, std=[std] * channels, layout=layout, head=HeadSpec("auto")
         )
         notices.append(
-            f"no --preprocess given: assuming {width}x{height}, {color}, pixel/255, stretched; results are wrong if the model was trained otherwise"
+            f"no --preprocess given: assuming {width}x{height}, {color}, {what}, stretched; results are wrong if the model was trained otherwise"
         )
     elif record.layout == "NHWC" and layout == "NCHW":
         notices.append(f"the preprocessing says layout: NHWC, input {name} takes NCHW {list(shape)}: NCHW is used")
@@ -56,7 +67,9 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
         notices.append(
             f"input {name} takes the image; {', '.join(others)}: from --input NAME=FILE.npy or a .npz beside each image"
         )
-    record = replace(record, width=record.width or width, height=record.height or height, layout=layout, input=name)
+    record = replace(
+        record, width=record.width or width, height=record.height or height, layout=layout, input=name, dtype=dtype
+    )
     if (record.width, record.height) != (width, height):
         raise wrong(
             f"preprocessing gives {record.width}x{record.height} images, input {name} takes {width}x{height}; "
@@ -71,10 +84,26 @@ def complete(graph: Graph, record: Preprocess | None, shaped: bool = False) -> t
                 "export the network with 3, or with 1 for grey images, or give color: NONE in --preprocess and samples as .npz",
             )
         )
+    _check_integers(record)
     if record.head.kind == "auto":
         record, notice = _with_head(graph, record)
         notices.append(notice)
     return record, notices
+
+
+def _check_integers(record: Preprocess) -> None:
+    """InputError where the input takes integers and the record makes numbers of pixels that are none, or very few of them."""
+    if record.dtype == "float32":
+        return
+    limits = np.iinfo(record.dtype)
+    for mean, std in zip(record.mean, record.std, strict=True):
+        low, high = -mean / std, (255 - mean) / std
+        if low < limits.min - 0.5 or high > limits.max + 0.5 or high - low < FEWEST_LEVELS:
+            usual, one, _ = IMAGE_TYPES[record.dtype]
+            raise InputError(
+                f"input {record.input} takes {record.dtype}, preprocessing (mean {mean:g}, std {std:g}) makes {low:g} to {high:g} of the pixels 0 to 255; "
+                f"give mean: {usual:g} and std: {one:g}, the network scales them itself"
+            )
 
 
 def _without_image(graph: Graph, record: Preprocess) -> tuple[Preprocess, list[str]]:
@@ -94,8 +123,9 @@ def _without_image(graph: Graph, record: Preprocess) -> tuple[Preprocess, list[s
 
 
 def able_inputs(graph: Graph) -> list[str]:
-    """Inputs that could take an image: real numbers of four axes with three channels, or else with one."""
-    maps = [t for t in graph.inputs if graph.tensors[t].dtype == "float32" and len(graph.tensors[t].shape) == 4]
+    """Inputs that could take an image: four axes with three channels, or else with one; of real numbers, or else uint8 or int8."""
+    maps = [t for t in graph.inputs if graph.tensors[t].dtype in IMAGE_TYPES and len(graph.tensors[t].shape) == 4]
+    maps = [t for t in maps if graph.tensors[t].dtype == "float32"] or maps
     return [t for t in maps if graph.tensors[t].shape[1] == 3] or [t for t in maps if graph.tensors[t].shape[1] == 1]
 
 
@@ -119,7 +149,7 @@ def image_input(graph: Graph, wanted: str) -> str:
     described = _described(graph)
     if not able:
         raise UnsupportedError(
-            f"the network has the inputs {described}, expected one that takes an image, real numbers [1, 3 or 1, height, width]; "
+            f"the network has the inputs {described}, expected one that takes an image, real numbers or 8-bit integers [1, 3 or 1, height, width]; "
             "export it with such an input, or give color: NONE in --preprocess and samples as .npz"
         )
     raise InputError(

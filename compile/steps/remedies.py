@@ -16,6 +16,8 @@ from npuforge.compile.steps.partition import (
 INSTEAD = {
     "ArgMax": "leave it out and take the largest class on the application's side",
     "BatchNormalization": "put it directly behind a convolution, into which it is folded",
+    "Cast": "give the network an input of real numbers; the application then hands over the same values",
+    "DequantizeLinear": "give the network an input of real numbers and keep a pair of QuantizeLinear and DequantizeLinear behind it",
     "DepthToSpace": "give it fewer channels (2,600 at most), or use Resize (nearest) and a convolution",
     "Div": "multiply by a constant instead of dividing by a computed tensor",
     "Einsum": "write it as 1 x 1 convolutions where one factor is constant",

@@ -12,7 +12,7 @@ import numpy as np
 
 from npuforge.compile.context import Context
 from npuforge.compile.ir.graph import Graph
-from npuforge.compile.ir.image import to_float
+from npuforge.compile.ir.image import to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, in_graph_layout, input_specs, load_sample
 from npuforge.compile.lane_executor import LaneExecutor
@@ -81,7 +81,7 @@ def drawn_inputs(specs: Mapping[str, InputSpec], record: Preprocess, fixed: Inpu
         elif record.takes_image and name == record.input:
             channels = spec.shape[-1] if record.layout == "NHWC" else spec.shape[1]
             pixels = random.integers(0, 256, (record.height, record.width, channels), dtype=np.uint8)
-            found[name] = to_float(pixels, record).astype(spec.dtype)
+            found[name] = to_tensor(pixels, record).astype(spec.dtype)
         elif np.dtype(spec.dtype).kind == "f":
             found[name] = random.normal(size=spec.shape).astype(spec.dtype)
         else:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from npuforge.compile.ir.errors import CalibrationError, UsageError
-from npuforge.compile.ir.image import fit, list_images, load_image, prepare, to_float
+from npuforge.compile.ir.image import fit, list_images, load_image, prepare, to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
 
 
@@ -58,11 +58,11 @@ def test_an_extreme_shape_keeps_at_least_one_pixel() -> None:
 def test_float_tensor_in_both_layouts() -> None:
     pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
     record = Preprocess(width=3, height=2, mean=[1.0, 2.0, 3.0], std=[2.0, 4.0, 8.0])
-    nchw = to_float(pixels, record)
+    nchw = to_tensor(pixels, record)
     assert nchw.shape == (1, 3, 2, 3) and nchw.dtype == np.float32
     assert nchw[0, 2, 1, 0] == (11 - 3) / 8  # pixel (1, 0) holds 9, 10, 11
     record.layout = "NHWC"
-    np.testing.assert_array_equal(to_float(pixels, record)[0].transpose(2, 0, 1), nchw[0])
+    np.testing.assert_array_equal(to_tensor(pixels, record)[0].transpose(2, 0, 1), nchw[0])
 
 
 def test_prepare_reads_the_file(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_wrong_array_and_layout() -> None:
     with pytest.raises(UsageError, match=r"uint8 image"):
         fit(np.zeros((4, 4), dtype=np.uint8), Preprocess(width=8, height=8))
     with pytest.raises(UsageError, match="unknown layout"):
-        to_float(np.zeros((8, 8, 3), dtype=np.uint8), Preprocess(width=8, height=8, layout="HWC"))
+        to_tensor(np.zeros((8, 8, 3), dtype=np.uint8), Preprocess(width=8, height=8, layout="HWC"))
