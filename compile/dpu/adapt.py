@@ -1,4 +1,5 @@
-"""Activations that a DPU computes otherwise: LeakyReLU has the slope 26/256, SiLU becomes HardSwish on request. The loss of that is measured.
+"""Activations that a DPU computes otherwise: LeakyReLU has the slope 26/256, SiLU becomes HardSwish on request. The loss of that is measured. Nodes that
+the target leaves to the CPU keep their own.
 
 Where an engine has not the activation of its own operator, but the DPU has it as an operator by itself, the node is separated into the two.
 """
@@ -33,6 +34,22 @@ def adapted(graph: Graph, silu_as_hardswish: bool) -> tuple[Graph, list[str]]:
 
     nodes = [replace(n, activation=of(n.name, n.activation)) for n in graph.nodes]
     return replace(graph, nodes=nodes), changed
+
+
+def own_on_cpu(placed: Graph, before: Graph, changed: list[str]) -> tuple[Graph, list[str]]:
+    """`placed`, adapted from `before`, with the network's own activations on nodes that were left to the CPU; `changed` without their names."""
+    own = {n.name: n.activation for n in before.nodes}
+    kept: list[str] = []
+    nodes: list[Node] = []
+    for node in placed.nodes:
+        name = node.name if node.name in own else node.name.removesuffix(f"/{ALONE.get(node.activation.kind)}")
+        carries = (
+            name in changed and node.activation.kind != Activation().kind
+        )  # not the node that its activation was separated from
+        if carries and node.device != "CPU":
+            kept.append(name)
+        nodes.append(replace(node, activation=own[name]) if carries and node.device == "CPU" else node)
+    return replace(placed, nodes=nodes), kept
 
 
 def separated(graph: Graph, target: DpuTarget) -> Graph:

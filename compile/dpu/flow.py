@@ -17,7 +17,7 @@ import numpy as np
 
 from npuforge.compile import pipeline
 from npuforge.compile.context import Context, Options
-from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss, separated
+from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss, own_on_cpu, separated
 from npuforge.compile.dpu.fix_form import nhwc_tensors, write_fix_form
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.vendor_compiler import PROGRAM, Compiled, compile_fix_form
@@ -63,7 +63,8 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         return separated(after, target)
 
     def divide(graph: Graph, _: Context) -> Graph:
-        return partition.partition(graph, limit=ctx.limit)
+        placed, build.changed = own_on_cpu(partition.partition(graph, limit=ctx.limit), before[0], build.changed)
+        return placed
 
     def graph_step(name: str, run: Any) -> pipeline.Step:
         return pipeline.Step(name, run, lambda graph: verify_graph(graph, name))

@@ -1,0 +1,66 @@
+"""The DPU flavour's activations: the DPU's where it computes, the network's own where the CPU does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from npuforge.compile.dpu import adapt, limits
+from npuforge.compile.ir.graph import Activation
+from npuforge.compile.reference import GraphExecutor
+from npuforge.compile.steps.fold import fold
+from npuforge.compile.steps.fuse import fuse
+from npuforge.compile.steps.import_onnx import import_onnx
+from npuforge.compile.steps.partition import partition
+
+
+@pytest.mark.parametrize(
+    ("target", "slopes"), [("DPUCZDX8G", [26 / 256, 0.2, 26 / 256]), ("DPUCAHX8H", [0.2, 0.2, 26 / 256])]
+)
+def test_nodes_left_to_the_cpu_keep_their_activation(target: str, slopes: list[float]) -> None:
+    """A depthwise convolution (its activation separated: an operator that DPUCAHX8H lacks), one in 3 groups (no DPU takes it), a plain one."""
+    random, make = np.random.default_rng(4), helper.make_node
+    weights = {"d": (6, 1, 3, 3), "g": (6, 2, 3, 3), "c": (4, 6, 1, 1)}
+    nodes, last = [], "x"
+    for name, shape in weights.items():
+        group = {"d": 6, "g": 3, "c": 1}[name]
+        nodes.append(make("Conv", [last, f"{name}_w"], [f"{name}_y"], name, kernel_shape=list(shape[2:]), group=group))
+        nodes.append(make("LeakyRelu", [f"{name}_y"], [f"{name}_l"], f"{name}l", alpha=0.2))
+        last = f"{name}_l"
+    nodes.append(make("Conv", [last, "s_w"], ["s_y"], "s", kernel_shape=[1, 1], group=2))
+    nodes += [make("Sigmoid", ["s_y"], ["sig"], "sig"), make("Mul", ["s_y", "sig"], ["y"], "silu")]
+    weights |= {"s": (4, 2, 1, 1)}
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 6, 9, 9])]
+    values.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    constants = [
+        numpy_helper.from_array(random.normal(size=s).astype(np.float32), f"{n}_w") for n, s in weights.items()
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "net", values[:1], values[1:], constants),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+    before, limit = fuse(fold(import_onnx(model).graph)), limits.load(f"dpu:{target}")
+    graph, changed = adapt.adapted(before, True)
+    placed, kept = adapt.own_on_cpu(partition(adapt.separated(graph, limit), limit=limit.reason), before, changed)
+    sloped = [n for n in placed.nodes if n.activation.kind == "LeakyRelu"]
+    assert [n.activation.alpha for n in sloped] == [pytest.approx(slope) for slope in slopes]
+    assert [n.device for n in sloped] == ["NPU" if slope == 26 / 256 else "CPU" for slope in slopes]
+    assert placed.nodes[-1].activation.kind == "Silu" and placed.nodes[-1].device == "CPU"
+    assert sorted(kept) == sorted(n.name.removesuffix("/leaky-relu") for n in sloped if n.device == "NPU")
+    image = random.normal(0, 1, (1, 6, 9, 9)).astype(np.float32)
+    for node in (
+        n for n in placed.nodes if n.activation.kind != "none" and n.device == "CPU"
+    ):  # by hand: slope or SiLU of what enters
+        source = replace(placed, nodes=[replace(n, activation=Activation()) if n is node else n for n in placed.nodes])
+        linear = GraphExecutor(source, [node.outputs[0]]).run({"x": image})[node.outputs[0]].astype(np.float64)
+        found = GraphExecutor(placed, [node.outputs[0]]).run({"x": image})[node.outputs[0]]
+        wanted = (
+            np.where(linear < 0, 0.2 * linear, linear)
+            if node.activation.kind == "LeakyRelu"
+            else linear / (1 + np.exp(-linear))
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
