@@ -15,7 +15,7 @@ from npuforge.hw_kernels.arithmetic import apply_stage
 from npuforge.hw_kernels.bf16 import to_float32
 from npuforge.hw_kernels.bf16_lanes import staged
 from npuforge.hw_kernels.dsl.program import Work
-from npuforge.hw_kernels.gradients import before_activation, unbroadcast
+from npuforge.hw_kernels.gradients import before_activation, broadcast, unbroadcast
 from npuforge.hw_kernels.operator import Gradients, Op, Shape
 
 
@@ -45,7 +45,7 @@ class TwoOperands(Op):
         raise NotImplementedError
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
-        return [tuple(int(s) for s in np.broadcast_shapes(*shapes))]
+        return [broadcast(shapes)]
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
         result = self.function(inputs[0].astype(np.float64), inputs[1].astype(np.float64))

@@ -7,6 +7,7 @@ output gradients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,23 @@ import numpy as np
 from npuforge.compile.ir.graph import Activation, Node
 from npuforge.hw_kernels.activations import activation_curvature, activation_slope
 from npuforge.hw_kernels.operator import Gradients, Op, SecondGradients
+
+
+def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """numpy's broadcasting rule, ValueError where shapes do not fit; sizes that a framework holds open stay so (numpy makes numbers of them)."""
+    rank = max(len(s) for s in shapes)
+    found: list[int] = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, start=rank - len(shape)):
+            if isinstance(size, int) and size == 1:
+                continue
+            if isinstance(found[axis], int) and found[axis] == 1:
+                found[axis] = size
+            elif found[axis] != size:
+                raise ValueError(
+                    f"shapes {[tuple(s) for s in shapes]} do not broadcast: {found[axis]} and {size} at dimension {axis}"
+                )
+    return tuple(found)
 
 
 def unbroadcast(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

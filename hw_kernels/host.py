@@ -13,7 +13,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.hw_kernels.formulas import Formula
-from npuforge.hw_kernels.gradients import unbroadcast
+from npuforge.hw_kernels.gradients import broadcast, unbroadcast
 from npuforge.hw_kernels.operator import Gradients, Op, SecondGradients, Shape
 
 Inputs = list[np.ndarray]
@@ -115,7 +115,7 @@ class Binary(HostOp):
     """y = function(a, b) with broadcasting."""
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
-        return [np.broadcast_shapes(*shapes)]
+        return [broadcast(shapes)]
 
     def function(self, a: Any, b: Any, node: Node) -> Any:
         """The function of two arrays of one type."""

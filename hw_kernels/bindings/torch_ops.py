@@ -19,6 +19,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.bindings.checked_attributes import check_attributes, check_convolution
 from npuforge.hw_kernels.bindings.onnx_form import onnx_form
+from npuforge.hw_kernels.bindings.open_shapes import infer_open
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.operator import Op
 
@@ -109,7 +110,7 @@ def _as_onnx(name: str, op: Op, inputs: tuple[Tensor, ...], outputs: int, attrib
 def _inferred(node: Node, op: Op, inputs: tuple[Tensor, ...]) -> list[tuple[Any, ...]]:
     """Output shapes, None for a size that the data decide."""
     try:
-        found = op.infer(node, [tuple(x.shape) for x in inputs])
+        found = infer_open(op, node, [tuple(x.shape) for x in inputs])
     except (IndexError, TypeError, ValueError):
         if not op.shape_from_values:
             raise
@@ -199,7 +200,7 @@ def _run(
 @_run.register_fake
 def _(inputs: list[Tensor], name: str, text: str, ints: list[int], floats: list[float], outputs: int) -> list[Tensor]:
     op, node = OPERATORS[name], _node(name, len(inputs), outputs, _unpacked(text, ints, floats))
-    shapes = op.infer(node, [tuple(x.shape) for x in inputs])[:outputs]
+    shapes = infer_open(op, node, [tuple(x.shape) for x in inputs])[:outputs]
     types = op.output_types(node, [_dtype_name(x) for x in inputs])
     like, results = _reference_tensor(inputs), []
     for shape, kind in zip(shapes, types, strict=False):

@@ -7,6 +7,7 @@ PyTorch is.
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.compile.steps.partition import partition
 from npuforge.hw_kernels import operator
+from npuforge.hw_kernels.bindings import torch_modules as modules
 from npuforge.hw_kernels.bindings.torch_ops import run
 from npuforge.hw_kernels.levels import for_frameworks
 from npuforge.quant.calibrate import calibrate
@@ -139,3 +141,58 @@ def test_simulator_gives_torchs_numbers(imported: tuple[Graph, list[np.ndarray]]
             assert 10 * np.log10(np.square(right).sum() / max(noise, 1e-30)) > 25, name
         else:
             np.testing.assert_allclose(found[output], right, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+# ---- sizes that are open in the exported file
+def _open_networks() -> dict[str, Any]:
+    m = modules
+    return {
+        "Conv2d": m.Conv2d(3, 4, 3, padding=1), "ConvTranspose2d": m.ConvTranspose2d(3, 4, 2, stride=2), "RotatedConv2d": m.RotatedConv2d(3, 4, 3),
+        "BatchNorm2d": m.BatchNorm2d(3), "ModSigmoid": m.ModSigmoid(3), "LeakyReLU": m.LeakyReLU(0.1), "mask": m.LeakyReLU(0.1, mask=True),
+        "MaxPool": m.Operator("MaxPool", kernel_shape=[2, 2], strides=[2, 2]), "Softmax": m.Operator("Softmax", axis=1),
+        "Clip": m.Operator("Clip", min=-0.5, max=0.5), "Transpose": m.Operator("Transpose", perm=[0, 2, 3, 1]),
+        "ReduceMean": m.Operator("ReduceMean", axes=[2, 3]), "AlignNhwc16": m.Operator("npuforge::AlignNhwc16"),
+    }  # fmt: skip
+
+
+class First(torch.nn.Module):
+    """The first output of a module of one input."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        return y[0] if isinstance(y, tuple) else y
+
+
+@pytest.mark.parametrize("name", sorted(_open_networks()))
+def test_open_sizes_stay_open(tmp_path: Path, name: str) -> None:
+    """In the file, and ONNX's own inference gets the sizes that torch gets of another input."""
+    network = First(_open_networks()[name]).eval()
+    open_ = torch.export.Dim.DYNAMIC
+    file = tmp_path / "net.onnx"
+    torch.onnx.export(network, (torch.rand(2, 3, 32, 32),), file, dynamo=True, input_names=["x"], verbose=False,
+                      dynamic_shapes=({0: open_, 2: open_, 3: open_},))  # fmt: skip
+    graph = onnx.load(file).graph
+    dims = graph.input[0].type.tensor_type.shape.dim
+    assert [d.dim_value if not d.dim_param else 0 for d in dims] == [0, 3, 0, 0]
+    wanted = tuple(network(torch.rand(5, 3, 24, 40)).shape)
+    imported = import_onnx(file, {graph.input[0].name: (5, 3, 24, 40)}).graph
+    assert imported.tensors[imported.outputs[0]].shape == wanted
+
+
+def test_open_sizes_of_two_inputs(tmp_path: Path) -> None:
+    class Sum(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return run("Concat", run("Add", x, y), y, axis=1)
+
+    n = torch.export.Dim("n", min=1, max=64)
+    file = tmp_path / "net.onnx"
+    torch.onnx.export(Sum(), (torch.rand(2, 3, 8, 8), torch.rand(2, 3, 8, 8)), file, dynamo=True, verbose=False,
+                      dynamic_shapes=({0: n}, {0: n}))  # fmt: skip
+    graph = onnx.load(file).graph
+    assert [[d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*graph.input, *graph.output)] == [
+        ["n", 3, 8, 8], ["n", 3, 8, 8], ["n", 6, 8, 8],
+    ]  # fmt: skip
