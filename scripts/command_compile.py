@@ -22,12 +22,28 @@ from npuforge.scripts import model_options as m
 from npuforge.scripts.bundle import folder_for, refuse_tar_with, results_of
 from npuforge.scripts.command_inspect import placement, reason_lines, summary_lines
 from npuforge.scripts.command_inspect import summary as placement_summary
-from npuforge.scripts.common import check_picture, print_json, progress
+from npuforge.scripts.common import check_picture, print_json, progress, show_notice
 from npuforge.scripts.performance import performance_lines
 from npuforge.scripts.placement_page import write_placement
 
 NPUFORGE = "npuforge"
 SILU = ("keep", "hardswish")
+OURS = ("--arch", "--alpha", "--layers")  # options that say nothing to a DPU
+NOT_CANNS = (*OURS, "--mode", "--precision", "--calibrator", "--recalibrate", "--dump-steps")  # nor these to CANN
+UNUSED_BY_CANN = ("--calib", "--calib-count", "--preprocess", "--input")  # what many give to every target
+
+
+def _refuse_unused(context: typer.Context, target: str, mode: str) -> None:
+    """UsageError where an option was typed that changes nothing with the target; a notice where it does no harm."""
+    typed = m.typed_options(context)
+    if target.startswith(DPU) and "--mode" in typed and mode == "fine":
+        raise UsageError(f"--mode fine: a DPU's arithmetic is pow2; leave it out with --target {target}")
+    refused = [name for name in (OURS if target.startswith(DPU) else NOT_CANNS) if name in typed]
+    if refused:
+        raise UsageError(f"{', '.join(refused)}: for npuforge's own NPU; leave it out with --target {target}")
+    unused = [name for name in UNUSED_BY_CANN if name in typed and target.startswith(ASCEND)]
+    if unused:
+        show_notice(f"{', '.join(unused)}: not used with --target {target}, whose network stays float; leave it out")
 
 
 def _for_dpu(choices: m.Choices, output: Path, target: DpuTarget, silu: str, json: bool) -> None:
@@ -86,6 +102,8 @@ def register(app: typer.Typer) -> None:
         picture: m.PlacementGraph = None,
         layers: Annotated[bool, typer.Option("--layers", help="Print the performance summary of every layer")] = False,
         json: m.Json = False,
+        *,
+        context: typer.Context,
     ) -> None:
         """Compile a network. Example: npuforge compile net.onnx --calib images/ --arch nf-b4096 -o build/"""
         if silu != "keep" and not target.startswith(DPU):
@@ -96,6 +114,8 @@ def register(app: typer.Typer) -> None:
             check_picture(picture)
         if target != NPUFORGE:
             refuse_tar_with(target, output)
+        if target.startswith((DPU, ASCEND)):
+            _refuse_unused(context, target, choices.mode)
         if target.startswith(ASCEND):
             _for_ascend(choices, output, target, json)
             return

@@ -139,6 +139,12 @@ def takes_choices(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def typed_options(context: typer.Context) -> set[str]:
+    """The options of the running sub-command that stand on the command line, by their long names."""
+    sources = {p.opts[0]: context.get_parameter_source(p.name or "") for p in context.command.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
 def _known(option: str, value: str, legal: tuple[str, ...]) -> str:
     if value not in legal:
         raise UsageError(f"{option} {value}: expected one of {', '.join(legal)}")

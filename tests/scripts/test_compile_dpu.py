@@ -31,7 +31,21 @@ def test_files_and_what_was_not_run(command: CommandLine, monkeypatch: pytest.Mo
         ((*DPU, "dpu:DPUCZDX8G", "--silu", "no"), ("--silu no", "keep, hardswish")),
         ((*DPU, "npuforge", "--silu", "hardswish"), ("--silu hardswish", "--target")),
         ((*DPU, "dpu:DPUCZDX8G", "--precision", "bf16"), ("--precision bf16", "int8")),
+        ((*DPU, "dpu:DPUCZDX8G", "--mode", "fine"), ("--mode fine: a DPU's arithmetic is pow2; leave it out",)),
+        ((*DPU, "dpu:DPUCZDX8G", "--arch", "nf-b4096"), ("--arch: for npuforge's own NPU; leave it out",)),
+        ((*DPU, "dpu:DPUCZDX8G", "--layers", "--alpha", "0.5"), ("--alpha, --layers: for npuforge's own NPU",)),
+        ((*DPU, "ascend", "--mode", "fine"), ("--mode: for npuforge's own NPU; leave it out with --target ascend",)),
+        ((*DPU, "ascend", "--arch=nf-b1024", "--recalibrate"), ("--arch, --recalibrate: for npuforge's own NPU",)),
     ],
 )
 def test_refused(command: CommandLine, arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
     command.refused(2, words, *arguments)
+
+
+def test_what_is_not_used_is_said(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(command.folder))
+    result = command(*DPU, "ascend")
+    assert result.code == 0 and "notice: --calib, --preprocess: not used with --target ascend" in result.err, result
+    plain = command("compile", "net.onnx", "--target", "ascend", "-o", "dpu")
+    assert plain.code == 0 and "not used" not in plain.err
+    assert command(*DPU, "dpu:DPUCZDX8G_ISA1_B1024", "--mode", "pow2").code == 0  # what it is anyway
