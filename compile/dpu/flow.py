@@ -29,6 +29,7 @@ from npuforge.compile.steps import calibrate, fold, fuse, partition
 from npuforge.compile.steps.generate import TOOL
 from npuforge.compile.steps.verify import verify as verify_graph
 from npuforge.compile.steps.write_files import MANIFEST, QUANTISED, SUMMARY, files_of, origin, staging, write_reference
+from npuforge.compile.xir.batches import unlike_batches
 
 FIX_FORM, REPORT = "quantised.xmodel", "dpu.json"
 
@@ -85,7 +86,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         _check_not_empty(build)
         if build.changed:
             _measure(before[0], graph, ctx, build)
-        write_fix_form(qgraph, folder / FIX_FORM)
+        ctx.note(unlike_batches(write_fix_form(qgraph, folder / FIX_FORM)))
         save(qgraph, folder / QUANTISED)
         build.compiler = compile_fix_form(folder / FIX_FORM, target, folder, "model")
         _notices(build, ctx)

@@ -27,6 +27,7 @@ from npuforge.compile.steps.generate import CompiledProgram
 from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.sample import EXPECTED, SAMPLE, write_sample
 from npuforge.compile.steps.write_bin import write_bin
+from npuforge.compile.xir.batches import unlike_batches
 from npuforge.compile.xir.writer import write_xmodel
 
 BIN, XMODEL, MANIFEST = "model.bin", "model.xmodel", "manifest.json"
@@ -122,7 +123,7 @@ def run(compiled: CompiledProgram, ctx: Context, folder: Path) -> CompiledProgra
     """Writes every file of the bundle into `folder`."""
     assert ctx.qgraph is not None
     write_bin(compiled, folder / BIN)
-    write_xmodel(ctx.qgraph, folder / BIN, folder / XMODEL)
+    ctx.note(unlike_batches(write_xmodel(ctx.qgraph, folder / BIN, folder / XMODEL)))
     save(ctx.qgraph, folder / QUANTISED)
     write_reference(ctx, folder)
     (folder / SUMMARY).write_text(json.dumps(summary(compiled, ctx), indent=1, default=str), encoding="utf-8")
