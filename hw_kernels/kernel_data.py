@@ -7,13 +7,16 @@ order, before it: N, C, H, W with axis 1 is N, H, W, C.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError
+from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.arithmetic import round_half_up, sat8
+from npuforge.hw_kernels.operator import KernelRun, get
 
 MODES = ("fine", "pow2", "bf16")
 ALPHA = 0.75
@@ -32,12 +35,12 @@ def scales(x: np.ndarray, axis: int, mode: str, uniform: bool = False) -> Tensor
         largest = float(np.abs(x).max(initial=0.0))
         fix = 7 if largest == 0.0 else int(np.floor(np.log2(127.0 / largest)))
         return TensorQuant(np.full(channels, 2.0**-fix), np.zeros(channels, np.int32), fix_point=fix)
-    rows = np.moveaxis(x, axis, 0).reshape(channels, -1)
-    low, high = np.minimum(rows.min(1, initial=0.0), 0.0), np.maximum(rows.max(1, initial=0.0), 0.0)
+    others = tuple(k for k in range(x.ndim) if k != axis % x.ndim)
+    low, high = x.min(others, initial=0.0), x.max(others, initial=0.0)
+    lowest, highest = low.min(initial=0.0), high.max(initial=0.0)
     if uniform:
-        low, high = np.full(channels, low.min()), np.full(channels, high.max())
-    spread = high - low
-    whole = spread.max() if uniform else high.max() - low.min()
+        low, high = np.full(channels, lowest), np.full(channels, highest)
+    spread, whole = high - low, highest - lowest
     scale = np.ones(channels) if whole == 0.0 else whole * (np.maximum(spread, whole / 1024) / whole) ** ALPHA / 255
     return TensorQuant(scale, np.clip(round_half_up(-128 - low / scale), -128, 127).astype(np.int32))
 
@@ -93,6 +96,12 @@ def store(x: np.ndarray, axis: int, mode: str, uniform: bool = False) -> Stored:
     if mode == "bf16":
         return Stored(bf16.from_float32(last), quant, axis % x.ndim)
     return Stored(sat8(round_half_up(last / quant.scale) + quant.zero_point), quant, axis % x.ndim)
+
+
+def nothing_to_do(node: Node, inputs: list[Any]) -> KernelRun:
+    """Of a call whose first input has no element: the kernel is not called, results have none either."""
+    shapes = get(node).infer(node, [np.shape(x) for x in inputs])
+    return KernelRun([], list(inputs), [np.zeros(s) for s in shapes], [0.0] * len(shapes))
 
 
 def rounding_bound(y: np.ndarray, quant: TensorQuant, axis: int) -> np.ndarray:

@@ -9,6 +9,8 @@ import numpy as np
 
 def normalise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray]:
     """The normalised values, and 1/sqrt(variance + epsilon) with the axes kept. The variance is the population's (divided by the count)."""
+    if not x.size:
+        return x, np.ones([1 if k in axes else n for k, n in enumerate(x.shape)])
     centred = x - x.mean(axes, keepdims=True)
     inverse = 1.0 / np.sqrt((centred * centred).mean(axes, keepdims=True) + epsilon)
     return centred * inverse, inverse

@@ -11,7 +11,7 @@ from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.arithmetic import round_half_up, sat8
 from npuforge.hw_kernels.edges import Edge, int8_of_fixed, leaving
-from npuforge.hw_kernels.kernel_data import padded, real, rounding_bound, scales, store
+from npuforge.hw_kernels.kernel_data import nothing_to_do, padded, real, rounding_bound, scales, store
 from npuforge.hw_kernels.operator import KernelForm, KernelRun
 
 
@@ -43,6 +43,8 @@ def float_product(values: np.ndarray, columns: np.ndarray, pointers: np.ndarray,
 def on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
     """Columns of x lie in the lanes. int8 values have one scale and no zero point, as weights. Bound: the last rounding and, in int8, 2^-15 of the value by
     its multiplier; in bf16 2^-24 of the sum of magnitudes for each addition on the way."""
+    if not np.size(inputs[0]):
+        return nothing_to_do(node, inputs)
     x, (values, columns, pointers) = store(inputs[0], 1, mode), (np.asarray(v) for v in inputs[1:])
     narrow = [columns.astype(np.int32), pointers.astype(np.int32)]
     rows, (inner, channels) = len(pointers) - 1, x.bits.shape

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
-from npuforge.hw_kernels.kernel_data import padded, real, store
+from npuforge.hw_kernels.kernel_data import nothing_to_do, padded, real, store
 from npuforge.hw_kernels.operator import HlsKernel, KernelCase, KernelForm, KernelRun
 
 MAX_CHANNELS = 1024
@@ -37,6 +37,8 @@ KERNEL = HlsKernel(f"depth_to_space<{MAX_CHANNELS}>", ("const int8_t*", *["int32
 
 def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
     """Bits are moved. An output channel has pixels of several input channels, so that in `fine` the tensor has one scale."""
+    if not np.size(inputs[0]):
+        return nothing_to_do(node, inputs)
     x, block = store(inputs[0], 1, mode, uniform=True), int(node.attrs["blocksize"])
     column_row = node.attrs.get("mode", "DCR") == "CRD"
     y = np.stack([moved(image, block, column_row) for image in x.bits])

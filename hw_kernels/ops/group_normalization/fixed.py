@@ -10,7 +10,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.fixed_math import normalised, scaled
-from npuforge.hw_kernels.kernel_data import padded, real, scales, store
+from npuforge.hw_kernels.kernel_data import nothing_to_do, padded, real, scales, store
 from npuforge.hw_kernels.normalise_fixed import (
     Parameters,
     bf16_set,
@@ -52,6 +52,8 @@ KERNEL = HlsKernel(
 # ---- int8 and bf16
 def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
     """Of GroupNormalization and InstanceNormalization (as many groups as channels), one call."""
+    if not np.size(inputs[0]):
+        return nothing_to_do(node, inputs)
     x = store(np.asarray(inputs[0], np.float64), 1, mode)
     images, channels = x.bits.shape[0], x.bits.shape[-1]
     groups = int(node.attrs["num_groups"]) if node.op == "GroupNormalization" else channels

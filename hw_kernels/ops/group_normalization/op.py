@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,8 @@ class GroupNormalization(HostOp):
         return [normalised.reshape(inputs[0].shape) * inputs[1].reshape(shape) + inputs[2].reshape(shape)]
 
     def _groups(self, node: Node, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        grouped = x.reshape(x.shape[0], int(node.attrs["num_groups"]), -1)
+        groups = int(node.attrs["num_groups"])
+        grouped = x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups)
         return normalise(grouped, (2,), float(node.attrs.get("epsilon", 1e-5)))
 
     def gradient(self, node: Node, inputs: list[Any], output_gradients: list[np.ndarray]) -> Gradients:

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.fixed_math import normalised, scaled
-from npuforge.hw_kernels.kernel_data import padded, real, scales, store
+from npuforge.hw_kernels.kernel_data import nothing_to_do, padded, real, scales, store
 from npuforge.hw_kernels.normalise_fixed import (
     Parameters,
     bf16_set,
@@ -51,6 +51,8 @@ KERNEL = HlsKernel(
 def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
     """Of LayerNormalization and RMSNormalization, one call."""
     given = np.asarray(inputs[0], np.float64)
+    if not given.size:
+        return nothing_to_do(node, inputs)
     centred, shape = node.op == "LayerNormalization", given.shape
     axis = int(node.attrs.get("axis", -1)) % given.ndim
     row_shape = shape[axis:]

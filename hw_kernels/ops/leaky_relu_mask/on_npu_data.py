@@ -10,7 +10,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import OutputStage
 from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.arithmetic import MULTIPLIER_MAX, factor_shift, multiplier, pwl_stage
-from npuforge.hw_kernels.kernel_data import Stored, padded, raised, real, rounding_bound, scales, store
+from npuforge.hw_kernels.kernel_data import Stored, nothing_to_do, padded, raised, real, rounding_bound, scales, store
 from npuforge.hw_kernels.operator import KernelForm, KernelRun
 
 
@@ -33,6 +33,8 @@ def int8_stage(x: Stored, y: np.ndarray, mode: str, slope: float) -> tuple[Outpu
 
 
 def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
+    if not np.size(inputs[0]):
+        return nothing_to_do(node, inputs)
     x, slope = store(np.asarray(inputs[0], np.float64), 1, mode), float(node.attrs.get("alpha", 0.01))
     expected = np.where(x.real < 0, slope * x.real, x.real)
     pixels, lanes = x.lanes.size // x.lanes.shape[-1], x.lanes.shape[-1]

@@ -35,6 +35,10 @@ class RotatedIou(HostOp):
         Case([(6, 5), (9, 5)], values=lambda random: [random_boxes(random, 6), random_boxes(random, 9)]),
         Case([(3, 5), (3, 5)], values=lambda random: [np.repeat(random_boxes(random, 1), 3, 0)] * 2, why="equal boxes"),
         Case([(0, 5), (4, 5)], values=lambda random: [np.zeros((0, 5)), random_boxes(random, 4)], why="no detection"),
+        Case(
+            [(4, 5), (0, 5)], values=lambda random: [random_boxes(random, 4), np.zeros((0, 5))], why="nothing to match"
+        ),
+        Case([(0, 5), (0, 5)], values=lambda random: [np.zeros((0, 5))] * 2, why="two empty lists"),
     )
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:

@@ -13,7 +13,7 @@ from npuforge.hw_kernels import bf16
 from npuforge.hw_kernels.arithmetic import round_half_up, rounding_shift
 from npuforge.hw_kernels.cordic import rotate
 from npuforge.hw_kernels.edges import Edge, float_of_fixed, int8_of_fixed, leaving
-from npuforge.hw_kernels.kernel_data import Stored, padded, real, rounding_bound, scales, store
+from npuforge.hw_kernels.kernel_data import Stored, nothing_to_do, padded, real, rounding_bound, scales, store
 from npuforge.hw_kernels.operator import KernelForm, KernelRun, get
 from npuforge.hw_kernels.ops.rotated_roi_align.samples import places
 
@@ -149,6 +149,8 @@ def on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
     """The map's channels lie in the lanes. Regions are not of the NPU: a head on the CPU makes them in float and hands them over as `fixed_regions`; int8 or
     bf16 boxes would move a sample by pixels (bf16: 2 pixels of 600). Bound: `place_bound`; the last rounding; in int8 what the multiplier is off and a
     unit of 2^-20 of a step of the map, in bf16 2^-24 of the mean magnitude for each product and addition."""
+    if not np.size(inputs[0]) and not np.size(inputs[1]):
+        return nothing_to_do(node, inputs)
     x: Stored = store(inputs[0], 1, mode)
     scale, ratio = float(node.attrs.get("spatial_scale", 1.0)), int(node.attrs.get("sampling_ratio", 0))
     rows, columns = int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))

@@ -18,7 +18,7 @@ from npuforge.hw_kernels.edges import (
     leaving,
 )
 from npuforge.hw_kernels.fixed_math import divide_rounded, exponential_of_minus
-from npuforge.hw_kernels.kernel_data import padded, real, rounding_bound, store
+from npuforge.hw_kernels.kernel_data import nothing_to_do, padded, real, rounding_bound, store
 from npuforge.hw_kernels.operator import HlsKernel, KernelCase, KernelForm, KernelRun
 
 MAX_LENGTH = 1024
@@ -95,6 +95,8 @@ def _layout(shape: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], int]:
 
 def _on_the_npus_data(node: Node, inputs: list[Any], mode: str) -> KernelRun:
     given = inputs[0]
+    if not np.size(given):
+        return nothing_to_do(node, inputs)
     axis = int(node.attrs.get("axis", -1)) % given.ndim
     length = given.shape[axis]
     shape, along = _layout(given.shape, axis)

@@ -38,7 +38,7 @@ class Softmax(HostOp):
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         axis = int(node.attrs.get("axis", -1))
-        shifted = inputs[0] - inputs[0].max(axis, keepdims=True)
+        shifted = inputs[0] - inputs[0].max(axis, keepdims=True, initial=-np.inf)
         total = np.exp(shifted).sum(axis, keepdims=True)
         return [np.exp(shifted) / total]
 
@@ -72,7 +72,7 @@ class LogSoftmax(HostOp):
 
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         axis = int(node.attrs.get("axis", -1))
-        shifted = inputs[0] - inputs[0].max(axis, keepdims=True)
+        shifted = inputs[0] - inputs[0].max(axis, keepdims=True, initial=-np.inf)
         total = np.exp(shifted).sum(axis, keepdims=True)
         return [shifted - np.log(total)]
 

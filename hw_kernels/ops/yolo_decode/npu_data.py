@@ -10,7 +10,7 @@ from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.hw_kernels.edges import entering, fixed_of_bf16, fixed_of_int8
 from npuforge.hw_kernels.kernel_data import Stored, store
-from npuforge.hw_kernels.operator import UNWRITTEN, KernelCase, KernelForm, KernelRun
+from npuforge.hw_kernels.operator import UNWRITTEN, KernelCase, KernelForm, KernelRun, get
 from npuforge.hw_kernels.ops.yolo_decode.attributes import Attributes
 from npuforge.hw_kernels.ops.yolo_decode.fixed import (
     BITS,
@@ -46,14 +46,16 @@ def corners(box: np.ndarray) -> np.ndarray:
 
 
 def kernel_run(attributes: Attributes, inputs: list[Any], mode: str) -> KernelRun:
-    """One call for each map; boxes have 4 fraction bits, scores 14, whatever came in."""
+    """One call for each map that has a pixel; boxes have 4 fraction bits, scores 14, whatever came in."""
     threshold = round(attributes.score_threshold * 2**SCORE_BITS) if attributes.score_threshold > 0 else -1
     classes = attributes.num_classes
     calls: list[KernelCase] = []
-    found: list[tuple[np.ndarray, ...]] = []
-    bounds: list[tuple[np.ndarray, ...]] = []
+    found: list[tuple[np.ndarray, ...]] = [(np.zeros((0, 4)), np.zeros(0), np.zeros(0))]
+    bounds: list[tuple[np.ndarray, ...]] = found.copy()
     maps = [store(x, 1, mode) for x in inputs]
     for x, pairs, stride in zip(maps, attributes.anchors, attributes.strides, strict=True):
+        if not x.bits.size:
+            continue
         lanes = x.lanes
         _, height, width, depth = lanes.shape
         anchors = np.round(pairs * 2**PIXEL_BITS).astype(np.int32)
@@ -108,6 +110,7 @@ def _bounds(
 
 
 def _run(node: Node, inputs: list[Any], mode: str) -> KernelRun:
+    get(node).infer(node, [np.shape(x) for x in inputs])  # refuses what are no maps of one image
     return kernel_run(Attributes.of(node, len(inputs)), inputs, mode)
 
 
