@@ -1,12 +1,15 @@
 """QuantizeLinear/DequantizeLinear models become float networks whose tensors and weights remember the scales they were quantised with.
 
 A pair on an activation rounds and saturates. The rounding becomes `Graph.grids` of the tensor, which the quantiser takes over; the saturation is kept where it
-means something: quantisers delete a ReLU when the range of the pair starts at real 0, so there a Clip from 0 is put back. Weights behind a
+means something: quantisers delete a ReLU when the range of the pair starts at real 0, so there a Clip from 0 is put back, up to 6 where the range ends
+there, or to its end where the CPU computes the tensor. Weights behind a
 DequantizeLinear are constants already (`infer`); their convolution gets `weight_scale`. What is no pair stays where it is of 8 bits and lends its
 scales to its float tensor, else is written out in float operators.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Graph, Grid, Node
 from npuforge.compile.steps.rewrite import Editor
 
+SAME = 1e-4  # of the end of a range, from 6
 _NON_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Clip")
 _CARRIES_SIGN = (
     "MaxPool",
@@ -27,6 +31,7 @@ _CARRIES_SIGN = (
     "GlobalAveragePool",
     "Flatten",
 )
+_MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 
 
 class QuantisedModelWarning(UserWarning):
@@ -39,6 +44,7 @@ def take_pairs(graph: Graph) -> list[Warning]:
     for node in editor.nodes():
         if node.op in ("QuantizeLinear", "DequantizeLinear"):
             _check_sizes(editor, node)
+    region = editor.reaches_convolution()
     removed = rectified = 0
     unlike: list[str] = []
     clips: dict[str, list[Node]] = {}
@@ -58,8 +64,11 @@ def take_pairs(graph: Graph) -> list[Warning]:
         sources = [*quantise.sources, *node.sources]
         editor.remove(node)
         if low == 0.0 and not _never_negative(editor, x):
-            zero = editor.add_constant(f"{target}/zero", np.zeros((), np.float32))
-            clip = Node(editor.fresh_node(f"{node.name}/clip"), "Clip", [x, zero], [target], sources=sources)
+            limits = [editor.add_constant(f"{target}/zero", np.zeros((), np.float32))]
+            high = _highest(editor, quantise)
+            if high is not None and (abs(high - 6.0) < SAME or _in_tail(editor, x, region)):
+                limits.append(editor.add_constant(f"{target}/high", np.asarray(high, np.float32)))
+            clip = Node(editor.fresh_node(f"{node.name}/clip"), "Clip", [x, *limits], [target], sources=sources)
             editor.add(clip, node)
             clips.setdefault(x, []).append(clip)
             rectified += 1
@@ -71,6 +80,7 @@ def take_pairs(graph: Graph) -> list[Warning]:
         removed += 1
     for x, readers in clips.items():
         _saturate_at_once(editor, x, readers)
+    _through_moves(editor)
     changed = removed > 0
     left = [n for n in editor.ordered() if n.op in ("QuantizeLinear", "DequantizeLinear")]
     alone = {id(n) for n in left if not _meets_opposite(editor, n)}
@@ -152,13 +162,29 @@ def _grid(editor: Editor, node: Node) -> Grid | None:
     return Grid(scale.astype(np.float64).reshape(-1), zero.astype(np.int64).reshape(-1) - shift)
 
 
-def _lowest(editor: Editor, quantise: Node) -> float | None:
-    """The smallest real value of the pair's range (per tensor), None where it differs between channels."""
+def _end(editor: Editor, quantise: Node, which: str) -> float | None:
+    """The smallest (`min`) or largest (`max`) real value of the pair's range, None where it differs between channels."""
     zero, scale = _zero_point(editor, quantise), editor.constant(quantise.inputs[1])
     if zero is None or scale is None or zero.dtype.kind not in "iu":
         return None
-    low = (np.iinfo(zero.dtype).min - zero.astype(np.int64)) * scale.astype(np.float64)
-    return float(low.reshape(-1)[0]) if np.all(low == low.reshape(-1)[0]) else None
+    end = (int(getattr(np.iinfo(zero.dtype), which)) - zero.astype(np.int64)) * scale.astype(np.float64)
+    return float(end.reshape(-1)[0]) if np.all(end == end.reshape(-1)[0]) else None
+
+
+def _lowest(editor: Editor, quantise: Node) -> float | None:
+    return _end(editor, quantise, "min")
+
+
+def _highest(editor: Editor, quantise: Node) -> float | None:
+    """As `_end`; the 6 of ReLU6 exactly."""
+    high = _end(editor, quantise, "max")
+    return 6.0 if high is not None and abs(high - 6.0) < SAME else high
+
+
+def _in_tail(editor: Editor, tensor: str, region: set[int]) -> bool:
+    """Whether the CPU computes `tensor`, behind the last convolution, in float: there no int8 tensor saturates."""
+    producer = editor.producer(tensor)
+    return producer is not None and id(producer) not in region
 
 
 def _never_negative(editor: Editor, tensor: str) -> bool:
@@ -178,28 +204,46 @@ def _never_negative(editor: Editor, tensor: str) -> bool:
 
 def _saturate_at_once(editor: Editor, tensor: str, clips: list[Node]) -> None:
     """A tensor that is read only through Clips of one grid may have that grid itself: its saturation is the Clip."""
-    found = [editor.graph.grids.get(clip.outputs[0]) for clip in clips]
-    first = found[0]
+    grids = editor.graph.grids
     own = {id(n) for n in clips}
-    others = [
-        n
-        for n in editor.users(tensor)
-        if id(n) not in own and any(editor.users(t) or editor.is_output(t) for t in n.outputs)
-    ]
-    if first is None or others or editor.is_output(tensor):
-        return
-    if all(
-        g is not None and np.array_equal(g.scale, first.scale) and np.array_equal(g.zero_point, first.zero_point)
-        for g in found
-    ):
-        editor.graph.grids.setdefault(tensor, first)
+    alone = all(id(n) in own for n in _living_users(editor, tensor)) and not editor.is_output(tensor)
+    if alone and _one_grid([grids.get(clip.outputs[0]) for clip in clips]):
+        grids.setdefault(tensor, grids[clips[0].outputs[0]])
+
+
+def _through_moves(editor: Editor) -> None:
+    """What moves elements (a Transpose of a channels-last network) does not change a scale that holds for all: it goes back to a tensor that only such nodes of
+    one scale read, and on to what they write."""
+    grids = editor.graph.grids
+    moving = [n for n in editor.ordered() if n.op in _MOVES and editor.constant(n.inputs[0]) is None]
+    for node in reversed(moving):
+        source = node.inputs[0]
+        found = [grids.get(n.outputs[0]) if n.op in _MOVES else None for n in _living_users(editor, source)]
+        if source not in grids and not editor.is_output(source) and _one_grid(found):
+            grids[source] = found[0]  # type: ignore[assignment]
+    for node in moving:
+        grid = grids.get(node.inputs[0])
+        if grid is not None and grid.scale.size == 1:
+            grids.setdefault(node.outputs[0], grid)
+
+
+def _living_users(editor: Editor, tensor: str) -> list[Node]:
+    """Readers of `tensor` of which something is read."""
+    return [n for n in editor.users(tensor) if any(editor.users(t) or editor.is_output(t) for t in n.outputs)]
+
+
+def _one_grid(grids: Sequence[Grid | None]) -> bool:
+    """Whether all are the same scale and zero point for the whole tensor."""
+    values = {None if g is None or g.scale.size > 1 else (float(g.scale[0]), int(g.zero_point[0])) for g in grids}
+    return len(values) == 1 and None not in values
 
 
 def _meets_opposite(editor: Editor, node: Node) -> bool:
-    """Whether a QuantizeLinear and a DequantizeLinear follow each other here."""
+    """Whether it is a QuantizeLinear in front of a DequantizeLinear, or the other one of the two."""
+    if node.op == "QuantizeLinear":
+        return any(n.op == "DequantizeLinear" for n in editor.users(node.outputs[0]))
     before = editor.producer(node.inputs[0])
-    after = editor.users(node.outputs[0])
-    return any(n.op in ("QuantizeLinear", "DequantizeLinear") for n in (*after, *([before] if before else [])))
+    return before is not None and before.op == "QuantizeLinear"
 
 
 def _keep_scales(editor: Editor, node: Node) -> bool:

@@ -22,7 +22,8 @@ from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.dsl.tile import Dtype
-from npuforge.quant.regions import CONVOLUTIONS
+from npuforge.quant.given import missing_scales
+from npuforge.quant.regions import CONVOLUTIONS, Region
 
 NPU, CPU = "NPU", "CPU"
 Constraint = Callable[[Node, Graph], bool]
@@ -70,8 +71,10 @@ FLOAT_REASON = "the quantised model leaves this output in float and gives no sca
 
 
 def is_quantised(graph: Graph) -> bool:
-    """Whether the model brings scales and quantised weights. Scales alone (a pair of QuantizeLinear and DequantizeLinear between float convolutions) are but ranges."""
-    return bool(graph.grids) and any(node.weight_scale is not None for node in graph.nodes)
+    """Whether the model brings scales and quantised weights. Scales alone (a pair of QuantizeLinear and DequantizeLinear between float convolutions) are but
+    ranges, quantised weights alone (weight-only files) but weights."""
+    tensors = any(t not in graph.constants for t in graph.grids)
+    return tensors and any(node.weight_scale is not None for node in graph.nodes)
 
 
 # What makes a node canonical (contract of import and fuse): attributes that must be there.
@@ -109,7 +112,11 @@ def run(graph: Graph, ctx: Any = None) -> Graph:
     if ctx is None:
         return partition(graph)
     precision = ctx.options.precision
-    return partition(graph, bool(ctx.options.calibration) or precision == "bf16", precision)
+    calibrated = bool(ctx.options.calibration) or precision == "bf16"
+    partition(graph, calibrated, precision)
+    if not calibrated and set(missing_scales(Region.of(graph), set())) - set(graph.inputs):
+        partition(graph, True, precision)  # images are needed anyway, and `compile` will ask for them
+    return graph
 
 
 def partition(

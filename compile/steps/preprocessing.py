@@ -97,7 +97,7 @@ def _check_integers(record: Preprocess) -> None:
         return
     limits = np.iinfo(record.dtype)
     for mean, std in zip(record.mean, record.std, strict=True):
-        low, high = -mean / std, (255 - mean) / std
+        low, high = (0 - mean) / std, (255 - mean) / std
         if low < limits.min - 0.5 or high > limits.max + 0.5 or high - low < FEWEST_LEVELS:
             usual, one, _ = IMAGE_TYPES[record.dtype]
             raise InputError(
