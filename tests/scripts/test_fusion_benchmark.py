@@ -7,25 +7,35 @@ from pathlib import Path
 import pytest
 
 from npuforge.hw_kernels.arch import load
-from npuforge.scripts.fusion_benchmark import Row, markdown, plot, rows
+from npuforge.scripts.fusion_benchmark import NETWORKS, Row, markdown, plot, rows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
-def measured() -> list[Row]:
-    return rows(load("nf-b4096"))
+def measured() -> dict[str, list[Row]]:
+    return {title: rows(load("nf-b4096"), model) for title, model in NETWORKS.items()}
 
 
-def test_page_and_picture_are_up_to_date(measured: list[Row]) -> None:
+def every(measured: dict[str, list[Row]]) -> list[Row]:
+    return [row for layers in measured.values() for row in layers]
+
+
+def test_both_activations_are_there(measured: dict[str, list[Row]]) -> None:
+    """One network each; the layers of train_demo.py and train_oriented.py with an activation."""
+    kinds = [{row.activation for row in layers} for layers in measured.values()]
+    assert kinds == [{"LeakyRelu"}, {"Silu"}] and [len(layers) for layers in measured.values()] == [17, 20]
+
+
+def test_page_and_picture_are_up_to_date(measured: dict[str, list[Row]]) -> None:
     remedy = "run python -m npuforge.scripts.fusion_benchmark --markdown docs/fusion.md --plot docs/fusion.svg"
     assert (DOCS / "fusion.md").read_text(encoding="utf-8") == markdown(measured, load("nf-b4096")), remedy
     assert (DOCS / "fusion.svg").read_text(encoding="utf-8") == plot(measured), remedy
 
 
-def test_separate_programs_move_the_maps_in_between_twice_each(measured: list[Row]) -> None:
+def test_separate_programs_move_the_maps_in_between_twice_each(measured: dict[str, list[Row]]) -> None:
     """Two maps between three layers, each written and read once: 4 * 16 lanes * blocks * pixels, besides a few parameters."""
-    for row in measured:
+    for row in every(measured):
         _, channels, size = (part.strip() for part in row.shape.split(","))
         height, width = (int(v) for v in size.split("x"))
         moved = 4 * 16 * -(-int(channels.split("→")[1]) // 16) * height * width
@@ -34,8 +44,8 @@ def test_separate_programs_move_the_maps_in_between_twice_each(measured: list[Ro
         assert 0 <= extra <= parameters + 1024, (row.name, extra)
 
 
-def test_fusing_never_costs(measured: list[Row]) -> None:
-    for row in measured:
+def test_fusing_never_costs(measured: dict[str, list[Row]]) -> None:
+    for row in every(measured):
         assert row.costs["fused"].cycles <= row.costs["one program"].cycles <= row.costs["three programs"].cycles, (
             row.name
         )
