@@ -44,12 +44,14 @@ class Grid:
     """Scales that a quantised model brings: real = (q - zero_point) * scale.
 
     scale float64 and zero_point int64 have one entry, or one per index of `axis`. Of an activation q is int8 in [-128, 127] (an unsigned file's
-    zero point is shifted by 128) and the axis is the channels'; of a constant q is the file's own integer.
+    zero point is shifted by 128) and the axis is the channels'; of a constant q is the file's own integer. `saturates`: every reader of the activation
+    gets it with the ends of this range, as a pair of QuantizeLinear and DequantizeLinear behind it did.
     """
 
     scale: np.ndarray
     zero_point: np.ndarray
     axis: int = 1
+    saturates: bool = False
 
 
 @dataclass

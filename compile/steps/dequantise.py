@@ -2,14 +2,15 @@
 
 A pair on an activation rounds and saturates. The rounding becomes `Graph.grids` of the tensor, which the quantiser takes over; the saturation is kept where it
 means something: quantisers delete a ReLU when the range of the pair starts at real 0, so there a Clip from 0 is put back, up to 6 where the range ends
-there, or to its end where the CPU computes the tensor. Weights behind a
-DequantizeLinear are constants already (`infer`); their convolution gets `weight_scale`. What is no pair stays where it is of 8 bits and lends its
+there, or to its end where the CPU computes the tensor; any other range is kept where its tensor stays in float (`keep_ranges`, from `Grid.saturates`).
+Weights behind a DequantizeLinear are constants already (`infer`); their convolution gets `weight_scale`. What is no pair stays where it is of 8 bits and lends its
 scales to its float tensor, else is written out in float operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def take_pairs(graph: Graph) -> list[Warning]:
         if grid is None:
             unlike.append(x)
         else:
-            graph.grids[target] = grid
+            graph.grids[target] = replace(grid, saturates=True)
         sources = [*quantise.sources, *node.sources]
         editor.remove(node)
         if low == 0.0 and not _never_negative(editor, x):
@@ -74,7 +75,8 @@ def take_pairs(graph: Graph) -> list[Warning]:
             rectified += 1
         else:
             if grid is not None:
-                graph.grids.setdefault(x, grid)
+                every = not editor.is_output(x) and all(_same_range(editor, u, quantise) for u in editor.users(x))
+                graph.grids.setdefault(x, replace(grid, saturates=every))
             identity = Node(editor.fresh_node(f"{node.name}/float"), "Identity", [x], [target], sources=sources)
             editor.add(identity, node)
         removed += 1
@@ -160,6 +162,11 @@ def _grid(editor: Editor, node: Node) -> Grid | None:
         return None
     shift = 128 if zero.dtype == np.uint8 else 0
     return Grid(scale.astype(np.float64).reshape(-1), zero.astype(np.int64).reshape(-1) - shift)
+
+
+def _same_range(editor: Editor, user: Node, quantise: Node) -> bool:
+    """Whether `user` quantises the tensor that `quantise` reads to the same range."""
+    return user is quantise or (user.op == "QuantizeLinear" and _same_grid(editor, user, quantise))
 
 
 def _end(editor: Editor, quantise: Node, which: str) -> float | None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, Partition
+from npuforge.compile.steps.keep_ranges import keep_ranges
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
@@ -142,7 +143,10 @@ def partition(
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
             _check_cpu(node, editor, precision)
-    _group(editor, _leave_small_regions_to_cpu(editor, _fewest_levels(editor)))
+    levels = _leave_small_regions_to_cpu(editor, _fewest_levels(editor))
+    for node, clip in keep_ranges(editor):
+        levels[id(clip)] = levels[id(node)]
+    _group(editor, levels)
     return graph
 
 

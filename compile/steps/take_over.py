@@ -7,6 +7,8 @@ repeatedly and the weight is split into a sum of bytes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Grid, Node
@@ -46,7 +48,7 @@ def _carry(editor: Editor, node: Node, operator: operators.Op) -> None:
         if grid is None or _equal(grid, grids.get(tensor), editor.shape(tensor)[1]):
             continue
         if tensor not in grids or (editor.sole_user(tensor) is node and _writes_at_once(editor, tensor, grids[tensor])):
-            grids[tensor] = grid
+            grids[tensor] = replace(grid, saturates=False)  # other readers of the tensor saw no such range
             continue
         target = editor.fresh_tensor(f"{tensor}/requantised", editor.shape(tensor))
         grids[target] = grid
