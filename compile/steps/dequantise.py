@@ -230,7 +230,7 @@ def _through_moves(editor: Editor) -> None:
             grids[source] = found[0]  # type: ignore[assignment]
     for node in moving:
         grid = grids.get(node.inputs[0])
-        if grid is not None and grid.scale.size == 1:
+        if grid is not None and grid.scale.size == 1 and not editor.is_output(node.outputs[0]):
             grids.setdefault(node.outputs[0], grid)
 
 
