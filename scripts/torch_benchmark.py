@@ -2,8 +2,9 @@
 
     python -m npuforge.scripts.torch_benchmark --markdown docs/torch-operators.md --plot docs/torch-operators.svg
 
-Each pair computes the same function of the same float32 tensors in turns, and the medians are compared. Time is the process's CPU time, all threads:
-what waiting for a busy machine costs is not in it, what shared caches cost meets both sides. Memory is the largest growth of the process's resident
+Each pair computes the same function of the same float32 tensors in turns, and the medians are compared. Both sides have one thread: torch is told so, and
+numpy's matrix library, which reads its number of threads as it is loaded, by the environment of a child process that measures. Time is the process's CPU
+time: what waiting for a busy machine costs is not in it, what shared caches cost meets both sides. Memory is the largest growth of the process's resident
 set during one forward and backward.
 """
 
@@ -15,6 +16,8 @@ import math
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +33,9 @@ from npuforge.hw_kernels.bindings.torch_ops import run
 Function = Callable[..., Tensor]
 SIDES = ("ours", "torch")
 QUANTITIES = ("forward", "backward", "memory")
+ONE_THREAD = dict.fromkeys(
+    ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+)  # what the matrix libraries that numpy may have been built with read
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's mallopt
 
 
@@ -187,14 +193,15 @@ def markdown(rows: list[Row], repeats: int, load: tuple[float, float]) -> str:
             ours, theirs = (row.figures[side][quantity] / unit for side in SIDES)
             yield f"{ours:.1f} / {theirs:.1f} | {row.ratio(quantity):.1f}"
 
-    machine = f"PyTorch {torch.__version__}, {platform.machine()}, {os.cpu_count()} cores, torch on one thread"
+    machine = f"PyTorch {torch.__version__}, {platform.machine()}, {os.cpu_count()} cores, one thread on either side, numpy's matrix library included"
     lines = [
         "# PyTorch operators: time and memory",
         "",
         "Written by `python -m npuforge.scripts.torch_benchmark --markdown docs/torch-operators.md --plot docs/torch-operators.svg`; do not edit.",
         "",
         f"The kit's operators ([binding](own-operators.md#in-pytorch)) against torch's built-in ones, float32, {machine}; medians of {repeats} turns taken alternately. Load "
-        f"average of the machine {load[0]:.1f} before and {load[1]:.1f} after: times are CPU time of the process, and of the figures the ratios are what carries over to another machine. "
+        f"average of the machine {load[0]:.1f} before and {load[1]:.1f} after: times are CPU time of the process. All figures are this machine's, the ratios too (they hang on its vector units, its "
+        "caches and what else runs): read them to a factor of two or so, and run the command for another. "
         "Memory is the growth of the resident set during one forward and backward.",
         "",
         "![ours over torch's](torch-operators.svg)",
@@ -255,6 +262,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats}: expected 1 or more")
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+        command = [sys.executable, "-m", "npuforge.scripts.torch_benchmark", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env={**os.environ, **ONE_THREAD}, check=False).returncode)
     torch.set_num_threads(1)
     give_memory_back()
     before = os.getloadavg()[0]
