@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from npuforge.compile.ir.graph import Activation
 from npuforge.hw_kernels.operator import Case, KernelForm, Op, registry
@@ -108,8 +109,10 @@ def reason(op: Op, level: str) -> str:
         return f"{op.placed_as}; elsewhere {reasons}" if op.placed_as else reasons
     if level == "torch":
         return "its cases have a fused activation or a tensor attribute"
+    if level in ("ORT", "TF") and not any(onnx.defs.has(name) for name in op.names) and is_standard(op):
+        return "a form of the kit's graph, in no network"
     if level == "ORT":
         return "ONNX Runtime has its own"
     if level == "TF":
-        return "TensorFlow has its own" if is_standard(op) else "no CPU kernel"
+        return "standard: tf2onnx makes it of TensorFlow's own" if is_standard(op) else "no CPU kernel"
     return ""

@@ -201,19 +201,24 @@ def _infer_custom(graph: Graph, node: Node) -> None:
                 )
             )
         )
+    inferred = _asked(operator, node, graph)
+    dtypes = operator.output_types(node, [graph.tensors[t].dtype for t in node.inputs if t])
+    for name, shape, dtype in zip(node.outputs, inferred, dtypes, strict=False):
+        if name:
+            graph.tensors[name] = TensorInfo(name, tuple(int(d) for d in shape), dtype)
+
+
+def _asked(operator: operators.Op, node: Node, graph: Graph) -> list[tuple[int, ...]]:
+    """The operator's own rule of shapes; whatever it throws is about the node."""
     shapes = [graph.tensors[t].shape for t in node.inputs if t]
     try:
-        inferred = operator.infer(node, shapes)
+        return operator.infer(node, shapes)
     except NpuforgeError:
         raise
     except Exception as error:
         raise ModelError(
             f"node '{node.name}' ({node.op}): shapes {shapes} are refused by the operator: {error}; export the network again, or give another --shape"
         ) from error
-    dtypes = operator.output_types(node, [graph.tensors[t].dtype for t in node.inputs if t])
-    for name, shape, dtype in zip(node.outputs, inferred, dtypes, strict=False):
-        if name:
-            graph.tensors[name] = TensorInfo(name, tuple(int(d) for d in shape), dtype)
 
 
 def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
@@ -222,6 +227,8 @@ def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
         operator = find_operator(node.op) if split_operator(node.op)[0] else None
         if operator is not None:
             _refuse_unknown_attributes(node, operator)
+            if all(t in graph.tensors and OPEN not in graph.tensors[t].shape for t in node.inputs if t):
+                _asked(operator, node, graph)  # `lower` relies on what this refuses
         lowered = operator.lower(node, graph) if operator is not None else None
         if lowered is None:
             yield node
@@ -239,6 +246,11 @@ def _refuse_unknown_attributes(node: Node, operator: operators.Op) -> None:
         if operator.attributes is not None and key not in operator.attributes:
             refusal = operators.unknown_attribute(node.op, key, operator.attributes)
             raise ModelError(f"node '{node.name}' ({node.op}): {refusal}; export the network again")
+    for key, value in node.attrs.items():
+        if isinstance(value, float) and math.isnan(value):
+            raise ModelError(
+                f"node '{node.name}' ({node.op}): attribute {key} is NaN, expected a number; export the network again"
+            )
 
 
 def _expand_softmax(graph: Graph) -> Iterator[Node]:

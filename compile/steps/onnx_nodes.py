@@ -131,7 +131,12 @@ def infer_node(
     node: Node, tensors: Mapping[str, TensorInfo], constants: Mapping[str, np.ndarray], opset: int
 ) -> list[tuple[tuple[int | None, ...] | None, str]]:
     """(shape, dtype) of each output of a standard node, from ONNX's own inference; None where ONNX cannot tell."""
-    proto = make_node(node.op, node.inputs, node.outputs, node.attrs, node.name)
+    attrs = dict(node.attrs)
+    if node.op == "ConvTranspose" and str(attrs.get("auto_pad", "")).startswith("SAME"):
+        attrs.pop(
+            "output_padding", None
+        )  # the size is the stride's multiple (ONNX's text, ONNX Runtime); ONNX's inference adds it
+    proto = make_node(node.op, node.inputs, node.outputs, attrs, node.name)
     opset = max(opset, _FIRST_SHAPES.get(node.op, 0))
     schema = onnx.defs.get_schema(node.op, opset, "")
     types = {

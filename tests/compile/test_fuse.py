@@ -512,6 +512,14 @@ def test_pools(build, same, weights, op, ceil, extra):
     assert "ceil_mode" not in graph.nodes[0].attrs and len(graph.nodes[0].attrs["ceil_pads"]) == 4
 
 
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_a_transposed_convolution_to_the_strides_multiple_ignores_output_padding(build, same, weights, mode):
+    """ONNX's text and ONNX Runtime; ONNX's shape inference adds it."""
+    attrs = {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": mode, "output_padding": [1, 1]}
+    graph = same(build([("ConvTranspose", ["x", "w"], ["y"], attrs)], constants={"w": weights(4, 5, 3, 3)}))
+    assert graph.tensors[graph.outputs[0]].shape == (1, 5, 16, 16)
+
+
 @pytest.mark.parametrize("opset", [11, 18, 20, 22])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(

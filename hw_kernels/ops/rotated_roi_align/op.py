@@ -57,6 +57,12 @@ class RotatedRoiAlign(HostOp):
                 f"node {node.name}: RotatedRoiAlign needs a map N, C, H, W and regions [K, 6], found {shapes}"
             )
         rows, columns = int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))
+        samples = int(node.attrs.get("sampling_ratio", 0))
+        if rows < 1 or columns < 1 or samples < 0:
+            raise ModelError(
+                f"node {node.name}: output_height {rows}, output_width {columns}, sampling_ratio {samples}; expected sizes of 1 or more and no negative "
+                "ratio (0: as many samples as pixels)"
+            )
         return [(shapes[1][0], shapes[0][1], rows, columns)]
 
     def _check(self, node: Node, x: np.ndarray, rois: np.ndarray) -> None:
