@@ -5,18 +5,16 @@ Children of the root: one `USER` leaf per network input, then the partitions in 
 tensor's name, int8, NHWC; its float form (`<name>_float`, ONNX's axis order) belongs to the CPU partition. Leaves carry no `device`: to the
 vendor's tools one that did would be a compiled subgraph of its own.
 
-An NPU child carries: `mc_code` = its slice of the instruction stream; `reg_id_to_parameter_value["REG_0"]` = the whole `.bin` (DDR region 0; constants'
-`ddr_addr` is their offset in it); REG_1 = the pool (region 1; border tensors' `ddr_addr` and `stride` in bytes, which are elements);
-`npuforge_instructions` = [first, count]; `npuforge_partition` = index in the `.bin`; `dpu_name`, `dpu_fingerprint` = the arch's; `runner` = our library.
+An NPU child carries what the `.bin` says of it (`places.py`) and `npuforge_partition`, its index there.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from npuforge.compile.ir.errors import NpuforgeError, VerifyError
 from npuforge.compile.ir.graph import Node, Partition
@@ -37,12 +35,12 @@ from npuforge.compile.xir.builder import (
 )
 from npuforge.compile.xir.model import Attr, Attrs, XModel, XSubgraph, XTensor, to_message
 from npuforge.compile.xir.npu_ops import nhwc, npu_tensor
+from npuforge.compile.xir.places import Places
 from npuforge.compile.xir.reader import check_structure
 from npuforge.compile.xir.shapes import shape_problems
 from npuforge.compile.xir.validate import check_schema
 from npuforge.hw_kernels.isa.binfile import BinFile, parse_bin, read_bin
 
-INSTRUCTION_BYTES = 128
 CPU, DPU, USER = "CPU", "DPU", "USER"
 
 
@@ -94,9 +92,8 @@ class _Border:
 
 class _Writer:
     def __init__(self, qgraph: QGraph, binary: BinFile) -> None:
-        self.qgraph, self.graph, self.binary = qgraph, bounded(qgraph.graph), binary
-        self.meta: dict[str, Any] = binary.json()
-        self.layers: dict[str, dict[str, Any]] = {layer["name"]: layer for layer in self.meta.get("layers", [])}
+        self.qgraph, self.graph, self.places = qgraph, bounded(qgraph.graph), Places(binary)
+        self.meta, self.layers = self.places.meta, self.places.layers
         self.builder = Builder()
         self.borders: dict[str, _Border] = {}
         self.children: list[XSubgraph] = []
@@ -129,6 +126,21 @@ class _Writer:
         }
         return XModel(self.graph.name or "network", self.builder.ops, root, attrs)
 
+    def _added(self, name: str, suffix: str) -> str:
+        """What the file has for `name` beside the network's own: a name that no tensor or node of the network has."""
+        added = f"{name}{suffix}"
+        while added in self.graph.tensors or added in self.node_of:
+            added += "'"
+        return added
+
+    def _child(self, name: str, attrs: Attrs, ops: list[str], leaves: Iterable[XSubgraph] = ()) -> None:
+        """One more child of the root, under a name of its own."""
+        taken, number, unlike = {child.name for child in self.children}, 1, name
+        while unlike in taken:
+            number += 1
+            unlike = f"{name}#{number}"
+        self.children.append(XSubgraph(unlike, attrs, ops, list(leaves)))
+
     # ---- network inputs and outputs
 
     def _input(self, name: str) -> None:
@@ -143,7 +155,7 @@ class _Writer:
             tensor = XTensor(name, shape, kind, width)
             attrs = {"shape": integers(shape), "data_type": string(tensor.dtype)}
             border.plain[-1] = self.builder.op(name, "data", tensor, {}, attrs, USER, leaf)
-        self.children.append(XSubgraph(f"subgraph_{leaf[0]}", {"device": string(USER)}, leaf))
+        self._child(f"subgraph_{leaf[0]}", {"device": string(USER)}, leaf)
 
     def _is_nhwc(self, name: str) -> bool:
         return self.graph.input_layout.get(name) == "NHWC" and len(self.graph.tensors[name].shape) == 4
@@ -177,9 +189,10 @@ class _Writer:
         if not readers or any(reader not in leaf.ops for reader in readers) or leaf.get("device") != CPU:
             return name
         outside = replace(op.tensor)
-        self.builder.rename_tensor(op, f"{op.tensor.name}_inner")
+        self.builder.rename_tensor(op, self._added(op.tensor.name, "_inner"))
         still_open = {k: v for k, v in op.attrs.items() if k == "npuforge_open_shape"}
-        return self.builder.op(f"{name}_output", "identity", outside, {"input": [name]}, still_open, CPU, leaf.ops)
+        own = self._added(name, "_output")
+        return self.builder.op(own, "identity", outside, {"input": [name]}, still_open, CPU, leaf.ops)
 
     def _writer_of(self, name: str) -> int:
         """The CPU partition that computes `name`, −2 if none does."""
@@ -192,10 +205,8 @@ class _Writer:
 
     def _cpu_child(self, name: str, leaf: list[str], attrs: Attrs | None = None) -> None:
         runner = Attr("map_string_2_string", dict.fromkeys(RUNNER_MODES, RUNNER_LIBRARY))
-        self.children.append(
-            XSubgraph(
-                name, {"device": string(CPU), "runner": runner, "workload": Attr("uint64", 0)} | (attrs or {}), leaf
-            )
+        self._child(
+            name, {"device": string(CPU), "runner": runner, "workload": Attr("uint64", 0)} | (attrs or {}), leaf
         )
 
     def _cpu_partition(self, index: int, partition: Partition) -> None:
@@ -206,7 +217,7 @@ class _Writer:
             for tensor in node.inputs:
                 if tensor and tensor not in producers and tensor not in self.graph.constants:
                     producers[tensor] = self._float(tensor, index, leaf)
-            names = {t: f"{t}_float" for t in node.outputs if t in self.crossing}
+            names = {t: self._added(t, "_float") for t in node.outputs if t in self.crossing}
             cpu_ops.emit(cpu_ops.HostNode(node, self.graph, self.builder, leaf, producers), names)
             self._mark_open(node, producers)
             for tensor in node.outputs:
@@ -231,23 +242,23 @@ class _Writer:
         if not border.fixed:  # a float network input, or another CPU partition's result
             source = next(iter(border.plain.values()))
             if self._is_nhwc(name):
-                source = self._transposed(name, source, f"{name}_float", [0, 3, 1, 2], leaf)
+                source = self._transposed(name, source, self._added(name, "_float"), [0, 3, 1, 2], leaf)
                 border.plain[child] = source
             return source
         quant = self.qgraph.quant[name]
         inner = (
             child < len(self.graph.partitions) and name in self.graph.outputs
         )  # the network output has the plain name
-        own = f"{name}_float_{child}" if inner else f"{name}_float"
+        own = self._added(name, f"_float_{child}" if inner else "_float")
         shape = nhwc(self.graph.tensors[name].shape)
         flat = shape[1] * shape[2] == 1 or shape[3] == 1
-        tensor = XTensor(f"{name}_nhwc", shape, "FLOAT", 32)
+        tensor = XTensor(self._added(name, "_nhwc"), shape, "FLOAT", 32)
         source = self._dequantised(name, border.fixed, quant, tensor, leaf)
         if flat:  # nothing moves: a reshape says so
             target = XTensor(own, list(self.graph.tensors[name].shape), "FLOAT", 32)
             attrs = {"shape": integers(target.shape)}
             border.plain[child] = self.builder.op(
-                f"{name}_reshape", "reshape", target, {"input": [source]}, attrs, CPU, leaf
+                self._added(name, "_reshape"), "reshape", target, {"input": [source]}, attrs, CPU, leaf
             )
         else:
             border.plain[child] = self._transposed(name, source, own, [0, 3, 1, 2], leaf)
@@ -258,39 +269,55 @@ class _Writer:
         shape = [n, c, h, w] if order == [0, 3, 1, 2] else [n, h, w, c]
         tensor = XTensor(tensor_name, shape, "FLOAT", 32)
         return self.builder.op(
-            f"{name}_transpose", "transpose", tensor, {"input": [source]}, {"order": integers(order)}, CPU, leaf
+            self._added(name, "_transpose"),
+            "transpose",
+            tensor,
+            {"input": [source]},
+            {"order": integers(order)},
+            CPU,
+            leaf,
         )
 
     def _dequantised(self, name: str, source: str, quant: TensorQuant, tensor: XTensor, leaf: list[str]) -> str:
         if quant.fix_point is not None:
             return self.builder.op(
-                f"{name}_fix2float", "fix2float", tensor, {"input": [source]}, _fix(quant.fix_point), CPU, leaf
+                self._added(name, "_fix2float"),
+                "fix2float",
+                tensor,
+                {"input": [source]},
+                _fix(quant.fix_point),
+                CPU,
+                leaf,
             )
         if quant.dtype == "bf16":
             return self.builder.custom(
-                f"{name}_cast", "npuforge::Cast", tensor, [source], {"to": tensor.dtype}, CPU, leaf
+                self._added(name, "_cast"), "npuforge::Cast", tensor, [source], {"to": tensor.dtype}, CPU, leaf
             )
-        op = self.builder.custom(f"{name}_dequantize", "npuforge::Dequantize", tensor, [source], {}, CPU, leaf)
+        op = self.builder.custom(
+            self._added(name, "_dequantize"), "npuforge::Dequantize", tensor, [source], {}, CPU, leaf
+        )
         self.builder.ops[-1].attrs |= _scales(quant)
         return op
 
     def _quantise(self, name: str, source: str, leaf: list[str]) -> None:
         """The int8 NHWC form of what a CPU partition gives to an NPU partition."""
-        source = self._transposed(name, source, f"{name}_nhwc", [0, 2, 3, 1], leaf)
+        source = self._transposed(name, source, self._added(name, "_nhwc"), [0, 2, 3, 1], leaf)
         quant = self.qgraph.quant[name]
         tensor = npu_tensor(name, nhwc(self.graph.tensors[name].shape), quant)
         border = self.borders[name]
         if quant.dtype == "bf16":
             values = {"to": tensor.dtype}
-            border.fixed = self.builder.custom(f"{name}_cast", "npuforge::Cast", tensor, [source], values, CPU, leaf)
+            border.fixed = self.builder.custom(
+                self._added(name, "_cast"), "npuforge::Cast", tensor, [source], values, CPU, leaf
+            )
         elif quant.fix_point is not None:
             attrs = _fix(quant.fix_point)
             border.fixed = self.builder.op(
-                f"{name}_float2fix", "float2fix", tensor, {"input": [source]}, attrs, CPU, leaf
+                self._added(name, "_float2fix"), "float2fix", tensor, {"input": [source]}, attrs, CPU, leaf
             )
         else:
             border.fixed = self.builder.custom(
-                f"{name}_quantize", "npuforge::Quantize", tensor, [source], {}, CPU, leaf
+                self._added(name, "_quantize"), "npuforge::Quantize", tensor, [source], {}, CPU, leaf
             )
             self.builder.ops[-1].attrs |= _scales(quant)
 
@@ -302,10 +329,10 @@ class _Writer:
         for name in partition.inputs:
             leaf: list[str] = []
             shape = nhwc(self.graph.tensors[name].shape)
-            tensor = npu_tensor(f"{name}_upload", shape, self.qgraph.quant[name])
-            tensor.attrs |= self._pool_place(name)
+            tensor = npu_tensor(self._added(name, "_upload"), shape, self.qgraph.quant[name])
+            tensor.attrs |= self.places.pool(name)
             producers[name] = self.builder.op(
-                f"{name}_upload", "upload", tensor, {"input": [self.borders[name].fixed]}, {}, DPU, leaf
+                self._added(name, "_upload"), "upload", tensor, {"input": [self.borders[name].fixed]}, {}, DPU, leaf
             )
             leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {}, leaf))
         order = []
@@ -317,76 +344,35 @@ class _Writer:
         for name in partition.outputs:
             leaf = []
             tensor = npu_tensor(name, nhwc(self.graph.tensors[name].shape), self.qgraph.quant[name])
-            fixed = self.builder.op(f"{name}_download", "download", tensor, {"input": [producers[name]]}, {}, DPU, leaf)
+            fixed = self.builder.op(
+                self._added(name, "_download"), "download", tensor, {"input": [producers[name]]}, {}, DPU, leaf
+            )
             self.borders.setdefault(name, _Border()).fixed = fixed
             leaves.append(XSubgraph(f"subgraph_{leaf[0]}", {}, leaf))
-        attrs = self._npu_attrs(next(self.stored), order)
+        attrs = self.places.npu_attrs(next(self.stored), order)
         attrs["npuforge_partition"] = integer(index)
         attrs["workload"] = Attr("uint64", sum(int(leaf_.get("workload", 0)) for leaf_ in leaves))
-        self.children.append(XSubgraph(f"subgraph_npu_{index}", attrs, [], leaves))
+        self._child(f"subgraph_npu_{index}", attrs, [], leaves)
 
     def _layer(self, name: str, partition: Partition, producers: dict[str, str]) -> list[str]:
         node = self.node_of[name]
         leaf: list[str] = []
         output = node.outputs[0]
         crossing = output in partition.outputs
-        place = self._pool_place(output) if crossing else self._trace_place(name)
+        place = self.places.pool(output) if crossing else self.places.trace(name)
         inputs = [producers[t] for t in node.inputs if t and t not in self.graph.constants]
         layer = npu_ops.Layer(
-            node, self.qgraph, self.builder, leaf, inputs, f"{output}_npu" if crossing else output, place, self._storage
+            node,
+            self.qgraph,
+            self.builder,
+            leaf,
+            inputs,
+            self._added(output, "_npu") if crossing else output,
+            place,
+            self.places.storage,
         )
         producers[output] = npu_ops.emit(layer)
         return leaf
-
-    def _storage(self, layer: str, kind: str) -> Attrs:
-        """Where a layer's parameters lie in the `.bin`."""
-        section = self.binary.sections.get(f"{self.layers.get(layer, {}).get('id', '')}_{kind}")
-        if section is None:
-            return {}
-        return {"reg_id": integer(0), "ddr_addr": integer(section.offset), "location": integer(1)}
-
-    def _pool_place(self, name: str) -> Attrs:
-        """Where a border tensor lies in the pool."""
-        stored = self.meta["tensors"].get(name, {}).get("npu")
-        if stored is None:
-            raise VerifyError(f"writing the .xmodel: the .bin has no place for the border tensor {name!r}")
-        row, pixel = int(stored["row_stride"]), int(stored["pixel_stride"])
-        stride = integers([int(stored["h"]) * row, row, pixel, 1])
-        return {"reg_id": integer(1), "ddr_addr": integer(stored["offset"]), "location": integer(1), "stride": stride}
-
-    def _trace_place(self, layer: str) -> Attrs:
-        """Where an inner tensor lies: DDR pool (location 1) or on chip (location 0)."""
-        trace = self.layers.get(layer, {}).get("trace") or {}
-        if trace.get("space") != "pool":
-            return {"location": integer(0)}
-        row = int(trace["row_stride"])
-        return {
-            "reg_id": integer(1),
-            "ddr_addr": integer(trace["address"]),
-            "location": integer(1),
-            "npuforge_row_stride": integer(row),
-        }
-
-    def _npu_attrs(self, stored: dict[str, Any], order: list[str]) -> Attrs:
-        first, count = int(stored["first_instruction"]), int(stored["instruction_count"])
-        code = self.binary["instructions"].data[first * INSTRUCTION_BYTES : (first + count) * INSTRUCTION_BYTES]
-        text = "map_string_2_string"
-        return {
-            "device": string(DPU),
-            "runner": Attr(text, dict.fromkeys(RUNNER_MODES, RUNNER_LIBRARY)),
-            "dpu_name": string(str(self.meta["arch"]["name"])),
-            "dpu_fingerprint": Attr("uint64", int(self.meta["fingerprint"], 16)),
-            "mc_code": Attr("bytes", code),
-            "npuforge_instructions": integers([first, count]),
-            "children_topological_sort": Attr("string_vec", order),
-            "reg_id_to_parameter_value": Attr("map_string_2_bytes", {"REG_0": self.binary.image}),
-            "reg_id_to_context_type": Attr(text, {"REG_0": "CONST", "REG_1": "DATA"}),
-            "reg_id_to_context_type_v2": Attr(text, {"REG_0": "CONST", "REG_1": "WORKSPACE"}),
-            "reg_id_to_hw_segment": Attr(text, {"REG_0": "W0", "REG_1": "D0"}),
-            "reg_id_to_size": Attr(
-                "map_string_2_int32", {"REG_0": len(self.binary.image), "REG_1": int(self.meta["pool_size"])}
-            ),
-        }
 
 
 def _fix(fix_point: int) -> Attrs:
