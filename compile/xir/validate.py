@@ -26,6 +26,17 @@ _COUNTS = {"1": (1, 1), "0..1": (0, 1), "0..n": (0, None), "1..n": (1, None)}
 _DATA_TYPE = re.compile(r"(INT|UINT|XINT|XUINT|FLOAT|BFLOAT|int|uint|xint|xuint|float|bfloat)[1-9][0-9]*")
 _TWO_INPUTS = ("add", "sub", "mul", "div", "min", "max")
 _POOLED = ("HSIGMOID", "HSWISH")
+NONLINEAR = ("", "NONE", "RELU", "PRELU", "LEAKYRELU", "RELU6", *_POOLED)  # what the vendor's operators know
+TENSOR_ATTRS = {  # wire types of what compilers write and runtimes read
+    "fix_point": "int32",
+    "bit_width": "int32",
+    "if_signed": "bool",
+    "round_mode": "string",
+    "reg_id": "int32",
+    "ddr_addr": "int32",
+    "location": "int32",
+    "stride": "int32_vec",
+}
 _TEXTS = "map_string_2_string"
 SUBGRAPH_ATTRS = {  # wire types, as the vendor's compiler writes them; XIR takes no other
     "device": "string",
@@ -64,6 +75,7 @@ def is_builtin(op_type: str) -> bool:
 def problems(model: XModel) -> list[str]:
     """Everything that XIR would refuse, one line each, naming the op."""
     found = [line for op in model.ops for line in op_problems(op)]
+    found += _axis_problems(model) + _definition_problems(model)
     return found if model.root is None else found + subgraph_problems(model.root)
 
 
@@ -149,6 +161,32 @@ def _attr_problems(where: str, attr: Attr, rule: dict[str, Any], op_type: str) -
     return []
 
 
+def _axis_problems(model: XModel) -> list[str]:
+    """Axes of built-in operators that their input has not; XIR ends with an exception on them."""
+    ranks = {op.name: len(op.tensor.shape) for op in model.ops}
+    found = []
+    for op in model.ops:
+        rule, value = operator_table().get(op.type, CUSTOM)["attrs"].get("axis"), op.get("axis")
+        source = next(iter(dict(op.args).get("input", ())), None)
+        if rule is None or value is None or source is None or op.attrs["axis"].kind != rule["type"]:
+            continue
+        rank = ranks[source] + (op.type == "stack")
+        for axis in value if isinstance(value, list) else [value]:
+            if not -rank <= axis < rank:
+                found.append(f"{op.label}: axis {axis}; its input has {rank} axes, expected {-rank} to {rank - 1}")
+    return found
+
+
+def _definition_problems(model: XModel) -> list[str]:
+    """XIR ends its process on a definition with an attribute that has no default value."""
+    return [
+        f"op_defs: {definition.name!r}: attribute {attr.name!r} has no default value; expected one of its type"
+        for definition in model.definitions
+        for attr in definition.attrs
+        if attr.default_value.WhichOneof("value") is None
+    ]
+
+
 def _value_problems(where: str, op: XOp) -> list[str]:
     """Rules about values that XIR checks on loading."""
     found = []
@@ -162,6 +200,18 @@ def _value_problems(where: str, op: XOp) -> list[str]:
             found.append(f"{where}: shape {shape}; every dimension must be positive")
         elif shape != op.tensor.shape:
             found.append(f"{where}: shape {shape} but its tensor has {op.tensor.shape}")
+    for name, kind in TENSOR_ATTRS.items():
+        attr = op.tensor.attrs.get(name)
+        if attr is not None and attr.kind != kind:
+            found.append(f"{where}: attribute {name!r} of its tensor is {attr.kind}; expected {kind}")
+    nonlinear = op.attrs.get("nonlinear")
+    if (
+        op.type in operator_table()
+        and nonlinear is not None
+        and nonlinear.kind == "string"
+        and nonlinear.value not in NONLINEAR
+    ):
+        found.append(f"{where}: nonlinear {nonlinear.value!r}; expected one of {', '.join(NONLINEAR[1:])}, or nothing")
     if op.get("nonlinear") in _POOLED and op.type != "eltwise-fix":
         needed = ["hsigmoid_in", "shift_hsigmoid", "shift_bias", "shift_cut"]
         needed += ["shift_hswish"] if op.get("nonlinear") == "HSWISH" else []

@@ -248,6 +248,27 @@ def test_structure_faults_are_named(fault: Callable[[XModel], None]) -> None:
         (3, lambda o: o.args.pop(1), "'weights' has 0 producers; expected 1"),
         (3, lambda o: o.args.append(("scale", ["w"])), "argument 'scale' is not declared"),
         (3, lambda o: o.attrs.update(nonlinear=Attr("string", "HSWISH")), "nonlinear 'HSWISH' needs .*shift_hswish"),
+        (3, lambda o: o.attrs.update(nonlinear=Attr("string", "FOO")), "nonlinear 'FOO'; expected one of NONE, RELU, "),
+        (
+            3,
+            lambda o: o.tensor.attrs.update(fix_point=Attr("double", 3.0)),
+            "'fix_point' of its tensor is double; expected int32",
+        ),
+        (
+            3,
+            lambda o: o.tensor.attrs.update(stride=Attr("int64_vec", [1])),
+            "'stride' of its tensor is int64_vec; expected",
+        ),
+        (
+            4,
+            lambda o: (setattr(o, "type", "concat-fix"), o.attrs.update(axis=Attr("int32", 4))),
+            "axis 4; .* 4 axes, expected -4 to 3",
+        ),
+        (
+            4,
+            lambda o: (setattr(o, "type", "softmax"), o.attrs.update(axis=Attr("int32", -5))),
+            "axis -5; its input has 4 axes",
+        ),
         (4, lambda o: o.attrs.update(type=Attr("string", "SUM")), "expected MAX or AVG"),
         (5, lambda o: o.attrs.pop("shape"), "attribute 'shape' is missing"),
         (5, lambda o: o.attrs.update(data_type=Attr("string", "Float32")), "data_type 'Float32'"),
@@ -261,6 +282,19 @@ def test_schema_faults_are_named(op: int, change: Callable[[XOp], object], messa
     with pytest.raises(FormatError, match=message):
         check_schema(model)
     assert len(problems(model)) == 1
+
+
+@needs_samples
+def test_definition_without_a_default_is_refused() -> None:
+    """libxir ends its process on such a file."""
+    model = read_xmodel(SAMPLES / "tf2_custom_op.xmodel")
+    definition = next(d for d in model.definitions if d.name == "conv2d-fix")
+    definition.attrs[0].ClearField("default_value")
+    (line,) = problems(model)
+    assert (
+        line
+        == f"op_defs: 'conv2d-fix': attribute {definition.attrs[0].name!r} has no default value; expected one of its type"
+    )
 
 
 @pytest.mark.parametrize(
