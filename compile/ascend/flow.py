@@ -162,5 +162,5 @@ def _run(build: AscendBuild, folder: Path) -> None:
     done = run_tool(PROGRAM, [program, *build.command[1:]], folder)
     (folder / "atc.log").write_text(done.log, encoding="utf-8")
     if done.code != 0:
-        raise NpuforgeError(f"{done.ended}: {done.last_line}")
+        raise NpuforgeError(f"{done.ended}: {done.first_error}")
     build.ran = True

@@ -83,7 +83,7 @@ def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str
     (folder / "vai_c_xir.log").write_text(done.log, encoding="utf-8")
     made = folder / f"{name}.xmodel"
     if done.code != 0 or not made.is_file():
-        raise NpuforgeError(f"{done.ended} and gave no {made.name}: {done.last_line}")
+        raise NpuforgeError(f"{done.ended} and gave no {made.name}: {done.first_error}")
     result.ran = True
     read_log(done.log, result)
     model = read_checked(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npuforge.compile.ir.errors import NpuforgeError
+
+_COMPLAINTS = (re.compile(r"\bFATAL\b"), re.compile(r"\berror\b", re.IGNORECASE))
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,10 @@ class ToolRun:
 
     @property
     def first_error(self) -> str:
-        """The first line that speaks of an error, else the last one: what a compiler complained of."""
-        return next((line.strip() for line in self.log.splitlines() if "error" in line), self.last_line)
+        """What it complained of: the first fatal line (a stack trace may follow it), else the first that speaks of an error, else the last one."""
+        lines = [line.strip() for line in self.log.splitlines()]
+        found = (line for word in _COMPLAINTS for line in lines if word.search(line))
+        return next(found, self.last_line)
 
 
 def run_tool(program: str, words: Sequence[str], folder: Path) -> ToolRun:
