@@ -1,4 +1,5 @@
-"""Products of three-dimensional tensors [1, tokens, channels] with constant weights (MLPs of transformers) as 1 x 1 convolutions. A rule of the fold step.
+"""Products of tokens [1, tokens, channels] or of maps [1, height, width, channels] with constant weights (MLPs of transformers, ConvNeXt, Keras' Dense) as
+1 x 1 convolutions. A rule of the fold step.
 
 Tokens that such products and element-wise operators hand to each other become feature maps [1, channels, height, width]; Reshape and Transpose stand at the
 border of such a region only, and vanish where a convolution's map is what was made into tokens. A region is taken where the CPU would need longer for its products
@@ -25,7 +26,9 @@ from npuforge.compile.steps.rewrite import ELEMENTWISE, Editor
 
 _UNARY = (*ELEMENTWISE, "Mish", "Erf", "Gelu")
 _BINARY = ("Add", "Sub", "Mul", "Div")
-_PERM = [0, 2, 1]
+# By rank: from and to channels last.
+_TO_FIRST = {3: [0, 2, 1], 4: [0, 3, 1, 2]}
+_TO_LAST = {3: [0, 2, 1], 4: [0, 2, 3, 1]}
 
 
 @dataclass
@@ -77,10 +80,10 @@ def _tokens(editor: Editor, node: Node) -> list[str]:
 
 
 def _shaped(editor: Editor, tensor: str) -> bool:
-    """[1, tokens, channels] in float, with one scale if a quantised model brings any."""
+    """[1, tokens, channels] or [1, height, width, channels] in float, with one scale if a quantised model brings any."""
     shape, grid = editor.shape(tensor), editor.graph.grids.get(tensor)
     return (
-        len(shape) == 3
+        len(shape) in _TO_FIRST
         and shape[0] == 1
         and min(shape) > 0
         and editor.graph.tensors[tensor].dtype == "float32"
@@ -102,7 +105,7 @@ def _liftable(editor: Editor, node: Node) -> bool:
         node.op in _BINARY
         and len(values) < 2
         and all(editor.shape(t) == shape for t in _tokens(editor, node))
-        and all(v.ndim <= 3 and v.size in (1, shape[2]) and v.size == (v.shape or (1,))[-1] for v in values)
+        and all(v.ndim <= len(shape) and v.size in (1, shape[-1]) and v.size == (v.shape or (1,))[-1] for v in values)
     )
 
 
@@ -123,7 +126,10 @@ def _pays(editor: Editor, region: _Region, total: int) -> bool:
 
 def _size(editor: Editor, region: _Region) -> tuple[int, int]:
     """Height and width of the map that the tokens were or become; else one row."""
-    count = editor.shape(region.nodes[0].outputs[0])[1]
+    shape = editor.shape(region.nodes[0].outputs[0])
+    if len(shape) == 4:
+        return shape[1], shape[2]
+    count = shape[1]
     read, left = _border(editor, region)
     for tensor in read:
         traced = element_numbers(editor, tensor)
@@ -135,10 +141,10 @@ def _size(editor: Editor, region: _Region) -> tuple[int, int]:
         if height * width == count and np.array_equal(numbers[0], plain):
             return height, width
     for tensor in left:
-        for shape in _later_shapes(editor, tensor):
+        for later in _later_shapes(editor, tensor):
             channels = editor.shape(tensor)[2]
-            for height, width in (shape[2:], shape[1:3]):
-                if height * width == count and sorted(shape) == sorted((1, channels, height, width)):
+            for height, width in (later[2:], later[1:3]):
+                if height * width == count and sorted(later) == sorted((1, channels, height, width)):
                     return height, width
     return 1, count
 
@@ -181,7 +187,7 @@ def _rewrite(editor: Editor, region: _Region) -> None:
 
 
 def _map_shape(editor: Editor, tensor: str, region: _Region) -> tuple[int, ...]:
-    return (1, editor.shape(tensor)[2], *region.size)
+    return (1, editor.shape(tensor)[-1], *region.size)
 
 
 def _grid(editor: Editor, source: str, target: str) -> None:
@@ -195,20 +201,23 @@ def _reshape(editor: Editor, source: str, target: str, near: Node) -> None:
     editor.add(Node(name, "Reshape", [source, shape], [target], sources=list(near.sources)), near)
 
 
-def _transpose(editor: Editor, source: str, target: str, near: Node) -> None:
+def _transpose(editor: Editor, source: str, target: str, perm: list[int], near: Node) -> None:
     name = editor.fresh_node(f"{near.name}/transpose")
-    editor.add(Node(name, "Transpose", [source], [target], {"perm": list(_PERM)}, sources=list(near.sources)), near)
+    editor.add(Node(name, "Transpose", [source], [target], {"perm": list(perm)}, sources=list(near.sources)), near)
 
 
 def _enter(editor: Editor, tensor: str, region: _Region) -> str:
-    """[1, tokens, channels] → [1, channels, height, width]."""
+    """[1, tokens, channels] or [1, height, width, channels] → [1, channels, height, width]."""
     near = editor.producer(tensor) or next(n for n in region.nodes if tensor in n.inputs)
-    _, count, channels = editor.shape(tensor)
-    turned = editor.fresh_tensor(f"{tensor}/turned", (1, channels, count))
+    shape = editor.shape(tensor)
+    perm = _TO_FIRST[len(shape)]
+    turned = editor.fresh_tensor(f"{tensor}/turned", [shape[a] for a in perm])
+    _grid(editor, tensor, turned)
+    _transpose(editor, tensor, turned, perm, near)
+    if len(shape) == 4:
+        return turned
     target = editor.fresh_tensor(f"{tensor}/map", _map_shape(editor, tensor, region))
-    for name in (turned, target):
-        _grid(editor, tensor, name)
-    _transpose(editor, tensor, turned, near)
+    _grid(editor, tensor, target)
     _reshape(editor, turned, target, near)
     return target
 
@@ -224,11 +233,14 @@ def _leave(editor: Editor, tensor: str, region: _Region, outside: bool) -> None:
     assert node is not None
     inside = {id(n) for n in region.nodes}
     inner = editor.fresh_tensor(f"{tensor}/map", shape)
-    turned = editor.fresh_tensor(f"{tensor}/turned", (1, info.shape[2], info.shape[1]))
-    for name in (inner, turned):
-        _grid(editor, tensor, name)
+    _grid(editor, tensor, inner)
     for user in {id(u): u for u in editor.users(tensor) if id(u) in inside}.values():
         editor.update(user, inputs=[inner if t == tensor else t for t in user.inputs])
     editor.update(node, outputs=[inner])
+    if len(info.shape) == 4:
+        _transpose(editor, inner, tensor, _TO_LAST[4], node)
+        return
+    turned = editor.fresh_tensor(f"{tensor}/turned", (1, info.shape[2], info.shape[1]))
+    _grid(editor, tensor, turned)
     _reshape(editor, inner, turned, node)
-    _transpose(editor, turned, tensor, node)
+    _transpose(editor, turned, tensor, _TO_LAST[3], node)

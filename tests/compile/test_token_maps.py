@@ -128,6 +128,30 @@ def test_a_vector_along_the_tokens_is_no_bias(build, same, weights):
     assert "Add" in [n.op for n in graph.nodes] and "Conv" in [n.op for n in graph.nodes]
 
 
+@pytest.mark.parametrize("norm", [False, True], ids=["Keras' Dense", "ConvNeXt"])
+def test_channels_last_maps(build, same, constants, weights, norm):
+    """[1, H, W, C] between the transposes of two convolutions: one NPU region, or two around a LayerNormalization that the CPU computes."""
+    start = [("Transpose", ["t"], ["tokens"], {"perm": [0, 2, 3, 1]})]
+    mlp = list(MLP)
+    if norm:
+        start.append(("LayerNormalization", ["tokens", "gamma", "beta"], ["normal"], {"axis": -1}, "norm"))
+        mlp[0] = ("MatMul", ["normal", "up"], ["a"], {}, "up")
+    end = [("Transpose", ["z"], ["m"], {"perm": [0, 3, 1, 2]}), ("Conv", ["m", "w2"], ["y"], CONV, "last")]
+    given = {**constants, "gamma": weights(16), "beta": weights(16)}
+    nodes = [("Conv", ["x", "w"], ["t"], CONV, "first"), *start, *mlp, *end]
+    model = build(nodes, shape=(1, 3, 12, 10), constants=given, opset=17)
+    graph = same(model, place=True, tolerance=2e-5)
+    assert [p.device for p in graph.partitions] == (["NPU", "CPU", "NPU"] if norm else ["NPU"])
+    assert "MatMul" not in [n.op for n in graph.nodes]
+    assert ("Transpose" in [n.op for n in graph.nodes]) == norm
+
+
+def test_product_along_the_width_of_a_map(build, same, weights):
+    """Of a map in N, C, H, W the last axis is no channel, the result the same all the same."""
+    nodes = [("MatMul", ["x", "a"], ["t"], {}, "a"), ("Relu", ["t"], ["y"], {})]
+    same(build(nodes, shape=(1, 3, 12, 10), constants={"a": weights(10, 7)}), place=True)
+
+
 def test_products_count_as_multiply_accumulates(build, compiled, weights):
     graph = compiled(build([("MatMul", ["x", "a"], ["y"], {})], shape=(2, 30, 8), constants={"a": weights(8, 20)}))
     assert token_maps.macs(graph.nodes[0], graph) == 2 * 30 * 20 * 8
