@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from npuforge.compile.ir.graph import Node
-from npuforge.compile.steps.activations import clip_limits, scalar
+from npuforge.compile.steps.activation_patterns import clip_limits, scalar
 from npuforge.compile.steps.rewrite import Editor, merged_sources
 
 Parts = list[Node]

@@ -144,6 +144,31 @@ ACTIVATIONS |= {
         {"one": F(1)},
         13,
     ),
+    "Mish by quotient": (
+        [
+            ("Exp", ["t"], ["e"], {}),
+            ("Add", ["two", "e"], ["p"], {}),
+            ("Mul", ["e", "p"], ["n"], {}),
+            ("Add", ["n", "two"], ["b"], {}),
+            ("Div", ["n", "b"], ["g"], {}),
+            ("Mul", ["t", "g"], ["s"], {}),
+        ],
+        {"two": F(2)},
+        13,
+    ),
+    "Mish by product and quotient": (
+        [
+            ("Exp", ["t"], ["e"], {}),
+            ("Mul", ["e", "e"], ["q"], {}),
+            ("Mul", ["e", "two"], ["d"], {}),
+            ("Add", ["d", "q"], ["n"], {}),
+            ("Add", ["n", "two"], ["b"], {}),
+            ("Mul", ["n", "t"], ["m"], {}),
+            ("Div", ["m", "b"], ["s"], {}),
+        ],
+        {"two": F(2)},
+        13,
+    ),
     "LeakyRelu by Max": (
         [("Mul", ["t", "k"], ["m"], {}), ("Max", ["m", "t"], ["s"], {})],
         {"k": F(0.2)},
@@ -187,6 +212,14 @@ def test_activation_is_fused(around, same, name):
     assert ops(graph) == ["Conv", "Conv"]
     assert graph.nodes[0].activation.kind == name.split()[0]
     assert len(graph.nodes[0].sources) == 1 + len(nodes)
+
+
+def test_quotient_with_another_number_is_no_mish(around, same):
+    """n / (n + 3)"""
+    nodes, constants, opset = ACTIVATIONS["Mish by quotient"]
+    others = [(op, ["three" if t == "two" and o == ["b"] else t for t in i], o, a) for op, i, o, a in nodes]
+    graph = same(around(others, {**constants, "three": F(3)}, opset=opset), 1e-4)
+    assert "Mish" not in [n.activation.kind for n in graph.nodes]
 
 
 ROUNDED = [
