@@ -140,7 +140,7 @@ def _on_inner(editor: Editor, node: Node, sources: dict[str, str], perm: list[in
     """`node` on the tensors before a Transpose by `perm` of its inputs: axis a becomes perm[a]."""
     inverse = [perm.index(a) for a in range(RANK)]
     inputs = [sources.get(t, t) for t in node.inputs]
-    if node.op in _BINARY:
+    if node.op in (*_BINARY, "Concat"):
         for position, name in enumerate(node.inputs):
             value = editor.constant(name)
             if value is not None and value.size > 1:
@@ -156,6 +156,6 @@ def _on_inner(editor: Editor, node: Node, sources: dict[str, str], perm: list[in
         assert axes is not None
         moved = sorted(perm[int(a) % RANK] for a in axes) if axes.size else list(range(RANK))
         inputs[1] = editor.add_constant(f"{node.name}/axes", np.asarray(moved, np.int64))
-    elif node.op == "Concat":
+    if node.op == "Concat":
         node.attrs["axis"] = perm[int(node.attrs["axis"]) % RANK]
     editor.update(node, inputs=inputs, outputs=[output])

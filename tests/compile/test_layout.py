@@ -51,6 +51,20 @@ MIDDLES: dict[str, tuple[list[tuple[Any, ...]], list[str]]] = {
 }
 
 
+def test_constant_maps_that_are_joined(build, same, weights):
+    """Coordinates of the pixels beside a map (CoordConv in Keras): they turn with it."""
+    nodes = [
+        *block("x", "a", "w34"),
+        ("Concat", ["a", "grid"], ["t"], {"axis": -1}),
+        *block("t", "z", "w62"),
+        ("Identity", ["z"], ["y"], {}),
+    ]
+    constants = {"w34": weights(4, 3, 3, 3), "w62": weights(2, 6, 3, 3), "grid": weights(1, 8, 6, 2)}
+    graph = same(build(nodes, shape=IMAGE, constants=constants))
+    assert [n.op for n in graph.nodes if n.op != "Transpose"] == ["Conv", "Concat", "Conv"]
+    assert next(n for n in graph.nodes if n.op == "Concat").attrs["axis"] == 1
+
+
 @pytest.mark.parametrize("name", MIDDLES)
 def test_transposes_between_convolutions_vanish(build, same, weights, name):
     middle, wanted = MIDDLES[name]
