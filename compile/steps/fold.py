@@ -46,7 +46,8 @@ def fold(graph: Graph) -> Graph:
     sink_transposes(editor)
     _repeat(editor, TIDY)
     lift_linear(editor)
-    lift_tokens(editor)
+    if lift_tokens(editor):
+        sink_transposes(editor)
     _repeat(editor, (_vector_into_previous,))
     if collect_activations(editor):  # before constants move: 0.5 * x * (1 + erf(…)) would lose its 0.5 to a convolution
         editor.prune()

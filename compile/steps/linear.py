@@ -22,8 +22,8 @@ def lift_linear(editor: Editor) -> None:
             _lift(editor, node)
 
 
-def _weights(editor: Editor, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """(weights [K, N], bias [N]) in float64."""
+def product_weights(editor: Editor, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """(weights [K, N], bias [N]) in float64 of a MatMul or Gemm with constants on its right; else None."""
     weight = editor.constant(node.inputs[1])
     if weight is None or weight.ndim != 2 or weight.dtype != np.float32:
         return None
@@ -43,7 +43,7 @@ def _weights(editor: Editor, node: Node) -> tuple[np.ndarray, np.ndarray] | None
 
 def _lift(editor: Editor, node: Node) -> None:
     shape = editor.shape(node.inputs[0])
-    found = _weights(editor, node)
+    found = product_weights(editor, node)
     if len(shape) != 2 or shape[0] != 1 or found is None:
         return
     traced = element_numbers(editor, node.inputs[0])

@@ -67,6 +67,7 @@ COMMON: tuple[Constraint, ...] = (has_integer_semantics, concatenates_channels, 
 SEMANTICS = {"int8": has_integer_semantics, "bf16": has_bf16_semantics}
 
 HEAD_REASON = "no convolution follows: what comes behind the last one runs in float on the CPU, so that scores and boxes keep their resolution"
+CONSTANT_REASON = "the NPU takes constant operands of one value per channel, on maps N, C, H, W with N = 1"
 UNLIKE_REASON = "pow2 mode: one fix point would flatten the narrower of the ranges that are joined here"
 FLOAT_REASON = "the quantised model leaves this output in float and gives no scale for it: calibration images (--calib) bring it to the NPU"
 
@@ -168,7 +169,7 @@ def failed(node: Node, graph: Graph, precision: str = "int8") -> str:
     """The message of the first constraint that keeps `node` off the NPU, empty if none does."""
     for constraint in (SEMANTICS[precision], *COMMON[1:]):
         if not constraint(node, graph):
-            return _message(constraint, node)
+            return _message(constraint, node, graph)
     operator = operators.find(node.op)
     assert operator is not None
     if isinstance(operator.program, KernelProgram):
@@ -176,8 +177,13 @@ def failed(node: Node, graph: Graph, precision: str = "int8") -> str:
     return operator.failed_constraint(node, graph) or ""
 
 
-def _message(constraint: Constraint, node: Node) -> str:
+def _message(constraint: Constraint, node: Node, graph: Graph) -> str:
     text = " ".join((constraint.__doc__ or constraint.__name__).split())
+    if constraint is is_canonical and node.op in ("Add", "Sub", "Mul", "Div"):
+        constant = next((t for t in node.inputs if t in graph.constants), None)
+        if constant is not None:
+            sides = [list(graph.tensors[t].shape) for t in (constant, node.outputs[0])]
+            return f"{CONSTANT_REASON} (this one is {sides[0]}, its tensor {sides[1]})"
     if constraint is is_canonical and node.op == "Resize":
         mode = node.attrs.get("mode", "nearest")
         return f"the NPU resizes height and width by nearest or linear; this node asks for {mode} with further options"
@@ -204,7 +210,11 @@ def _check_cpu(node: Node, editor: Editor, precision: str) -> None:
                 "check the training run or the export"
             )
     if node.op not in cpu_operators():
-        reason = node.reason if SEMANTICS[precision](node, editor.graph) else _message(SEMANTICS[precision], node)
+        reason = (
+            node.reason
+            if SEMANTICS[precision](node, editor.graph)
+            else _message(SEMANTICS[precision], node, editor.graph)
+        )
         raise UnsupportedError(
             f"node '{node.name}' ({node.op}) can run nowhere: NPU: {reason}; CPU: the runtime has no {node.op}; "
             f"export the network without it, or add hw_kernels/ops/<op>/cpu.hpp (ONNX nodes: {', '.join(node.sources[:3])})"
@@ -246,7 +256,7 @@ def _leave_small_regions_to_cpu(editor: Editor, levels: dict[int, int]) -> dict[
         on_cpu, around = _cpu_seconds(nodes, graph), _entry_seconds(nodes, editor)
         figures = f"{work[level] / max(total, 1):.2%}; about {1e3 * on_cpu:.2f} ms on the CPU, {1e3 * around:.2f} ms to enter and leave the NPU"
         for node in nodes:
-            node.device, node.reason = CPU, f"{_message(is_worth_the_npu, node)} ({figures})"
+            node.device, node.reason = CPU, f"{_message(is_worth_the_npu, node, graph)} ({figures})"
         after = _fewest_levels(editor)
         fewer = len(set(after.values())) < len(set(levels.values()))
         if level > largest or (fewer and on_cpu < around):

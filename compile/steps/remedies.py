@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.steps.partition import (
+    CONSTANT_REASON,
     FLOAT_REASON,
     HEAD_REASON,
     UNLIKE_REASON,
@@ -59,6 +60,10 @@ def remedy(node: Node, graph: Graph) -> str:
         return "nothing, the CPU is faster here; it comes over once the CPU nodes around it do"
     if node.reason == _text(concatenates_channels):
         return "concatenate along the channels (axis 1)"
+    if node.op == "MatMul" and any(t in graph.constants for t in node.inputs):
+        return "nothing where its products are few (the CPU is quicker); else a 1 x 1 convolution on a map N, C, H, W"
+    if node.reason.startswith(CONSTANT_REASON):
+        return "keep feature maps as N, C, H, W, or put it directly behind a product with constant weights"
     if node.op in INSTEAD:
         return INSTEAD[node.op]
     if node.reason == _text(is_canonical):

@@ -1,7 +1,10 @@
-"""Products of tokens [1, tokens, channels] or of maps [1, height, width, channels] with constant weights (MLPs of transformers, ConvNeXt, Keras' Dense) as
-1 x 1 convolutions. A rule of the fold step.
+"""Products with constant weights (MLPs of transformers, dense layers on maps) as 1 x 1 convolutions. A rule of the fold step.
 
-Tokens that such products and element-wise operators hand to each other become feature maps [1, channels, height, width]; Reshape and Transpose stand at the
+Tokens are what such products read and write: all axes but one count them, the one that the product sums over holds the channels. It is the last one where the
+weights stand on the right ([1, tokens, channels], [windows, tokens, channels], channels-last maps [1, height, width, channels], [rows, channels]), the one before
+where they stand on the left ([1, channels, tokens]).
+
+Tokens that products and element-wise operators hand to each other become feature maps [1, channels, height, width]; Reshape and Transpose stand at the
 border of such a region only, and vanish where a convolution's map is what was made into tokens. A region is taken where the CPU would need longer for its products
 than for handing its border tensors over.
 """
@@ -10,10 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from npuforge.compile.ir.graph import Node, TensorInfo
+from npuforge.compile.steps.linear import product_weights
 from npuforge.compile.steps.moves import MOVES, element_numbers
 from npuforge.compile.steps.partition import (
     CPU_BYTES_PER_SECOND,
@@ -23,19 +28,21 @@ from npuforge.compile.steps.partition import (
     macs,
 )
 from npuforge.compile.steps.rewrite import ELEMENTWISE, Editor
+from npuforge.quant.regions import CONVOLUTIONS
 
-_UNARY = (*ELEMENTWISE, "Mish", "Erf", "Gelu")
-_BINARY = ("Add", "Sub", "Mul", "Div")
-# By rank: from and to channels last.
-_TO_FIRST = {3: [0, 2, 1], 4: [0, 3, 1, 2]}
-_TO_LAST = {3: [0, 2, 1], 4: [0, 2, 3, 1]}
+_UNARY = (*ELEMENTWISE, "Mish", "Erf", "Gelu", "Neg", "Swish", "Celu", "Selu", "npuforge::Silu")
+_BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
+_PRODUCTS = ("MatMul", "Gemm")
+_ON_MAPS = (*CONVOLUTIONS, "MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "Resize")
+LAST, BEFORE_LAST = -1, -2  # where the channels are
 
 
 @dataclass
 class _Region:
-    """Nodes that hand tokens to each other, in order, and the height and width of their maps."""
+    """Nodes that hand tokens to each other, in order, the axis of their channels, and the height and width of their maps."""
 
     nodes: list[Node]
+    axis: int
     size: tuple[int, int] = (1, 1)
     written: set[str] = field(default_factory=set)
 
@@ -44,23 +51,31 @@ def lift_tokens(editor: Editor) -> bool:
     """Rewrites every region that pays; True if there was one."""
     total = sum(macs(n, editor.graph) for n in editor.ordered())
     changed = False
-    for region in _regions(editor):
-        if _pays(editor, region, total):
-            region.size = _size(editor, region)
-            _rewrite(editor, region)
-            changed = True
+    for axis in (LAST, BEFORE_LAST):
+        for region in _regions(editor, axis):
+            if _pays(editor, region, total):
+                region.size = _size(editor, region)
+                _rewrite(editor, region)
+                changed = True
     return changed
 
 
 # ---- which regions
-def _regions(editor: Editor) -> list[_Region]:
+def _regions(editor: Editor, axis: int) -> list[_Region]:
     """Connected nodes that can work on maps, with a product among them."""
-    members = [n for n in editor.ordered() if _liftable(editor, n)]
+    members: list[Node] = []
+    refused: set[int] = set()  # element by element on a map, in front of all products
     group: dict[int, _Region] = {}
-    for node in members:
-        near = [p for t in _tokens(editor, node) if (p := editor.producer(t)) is not None and id(p) in group]
-        joined = {id(group[id(p)]): group[id(p)] for p in near}
-        region = _Region([])
+    for node in editor.ordered():
+        if not _liftable(editor, node, axis):
+            continue
+        made = [p for t in _tokens(editor, node) if (p := editor.producer(t)) is not None]
+        joined = {id(group[id(p)]): group[id(p)] for p in made if id(p) in group}
+        if node.op not in _PRODUCTS and not joined and any(p.op in _ON_MAPS or id(p) in refused for p in made):
+            refused.add(id(node))
+            continue
+        members.append(node)
+        region = _Region([], axis)
         for other in joined.values():
             region.nodes += other.nodes
         region.nodes.append(node)
@@ -71,7 +86,7 @@ def _regions(editor: Editor) -> list[_Region]:
     for region in found:
         region.nodes.sort(key=lambda n: order[id(n)])
         region.written = {n.outputs[0] for n in region.nodes}
-    return [r for r in found if any(n.op == "MatMul" for n in r.nodes)]
+    return [r for r in found if any(n.op in _PRODUCTS for n in r.nodes)]
 
 
 def _tokens(editor: Editor, node: Node) -> list[str]:
@@ -79,24 +94,24 @@ def _tokens(editor: Editor, node: Node) -> list[str]:
     return [t for t in node.inputs if t and editor.constant(t) is None]
 
 
-def _shaped(editor: Editor, tensor: str) -> bool:
-    """[1, tokens, channels] or [1, height, width, channels] in float, with one scale if a quantised model brings any."""
+def _shaped(editor: Editor, tensor: str, axis: int) -> bool:
+    """Tokens in float, with one scale if a quantised model brings any."""
     shape, grid = editor.shape(tensor), editor.graph.grids.get(tensor)
     return (
-        len(shape) in _TO_FIRST
-        and shape[0] == 1
+        len(shape) >= 2
         and min(shape) > 0
+        and (axis == LAST or math.prod(shape[:axis]) == 1)
+        and (len(shape) > 2 or axis == BEFORE_LAST or shape[0] > 1)  # one row: a fully connected layer, or none
         and editor.graph.tensors[tensor].dtype == "float32"
         and (grid is None or np.size(grid.scale) == 1)
     )
 
 
-def _liftable(editor: Editor, node: Node) -> bool:
-    if len(node.outputs) != 1 or not all(_shaped(editor, t) for t in (*_tokens(editor, node), *node.outputs)):
+def _liftable(editor: Editor, node: Node, axis: int) -> bool:
+    if len(node.outputs) != 1 or not all(_shaped(editor, t, axis) for t in (*_tokens(editor, node), *node.outputs)):
         return False
-    if node.op == "MatMul":
-        weight = editor.constant(node.inputs[1])
-        return weight is not None and weight.ndim == 2 and len(_tokens(editor, node)) == 1
+    if node.op in _PRODUCTS:
+        return len(_tokens(editor, node)) == 1 and _weights(editor, node, axis) is not None
     if node.op in _UNARY:
         return len(_tokens(editor, node)) == 1
     shape = editor.shape(node.outputs[0])
@@ -104,9 +119,32 @@ def _liftable(editor: Editor, node: Node) -> bool:
     return (
         node.op in _BINARY
         and len(values) < 2
+        and (node.op != "Pow" or editor.constant(node.inputs[1]) is not None)
         and all(editor.shape(t) == shape for t in _tokens(editor, node))
-        and all(v.ndim <= len(shape) and v.size in (1, shape[-1]) and v.size == (v.shape or (1,))[-1] for v in values)
+        and all(v.ndim <= len(shape) and _per_channel(v, shape, axis) for v in values)
     )
+
+
+def _per_channel(value: np.ndarray, shape: tuple[int, ...], axis: int) -> bool:
+    """One number, or one for every channel of tokens of `shape`."""
+    return value.size == 1 or (value.ndim >= -axis and value.size == value.shape[axis] == shape[axis])
+
+
+def _weights(editor: Editor, node: Node, axis: int) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """(weights [inputs, outputs], bias [outputs] of a Gemm) where they stand on the side that `axis` means."""
+    if axis == LAST:
+        found = product_weights(editor, node)
+        return None if found is None else (found[0], found[1] if node.op == "Gemm" else None)
+    left = editor.constant(node.inputs[0])
+    if (
+        node.op != "MatMul"
+        or left is None
+        or left.ndim != 2
+        or left.dtype != np.float32
+        or node.weight_scale is not None
+    ):
+        return None
+    return left.T.astype(np.float64), None
 
 
 def _border(editor: Editor, region: _Region) -> tuple[list[str], list[str]]:
@@ -125,11 +163,11 @@ def _pays(editor: Editor, region: _Region, total: int) -> bool:
 
 
 def _size(editor: Editor, region: _Region) -> tuple[int, int]:
-    """Height and width of the map that the tokens were or become; else one row."""
+    """Height and width of the map that the tokens were or become; else their own axes; else one row."""
     shape = editor.shape(region.nodes[0].outputs[0])
-    if len(shape) == 4:
+    count = math.prod(shape) // shape[region.axis]
+    if region.axis == LAST and len(shape) == 4 and shape[0] == 1:
         return shape[1], shape[2]
-    count = shape[1]
     read, left = _border(editor, region)
     for tensor in read:
         traced = element_numbers(editor, tensor)
@@ -137,16 +175,17 @@ def _size(editor: Editor, region: _Region) -> tuple[int, int]:
             continue
         source, numbers, _ = traced
         _, channels, height, width = editor.shape(source)
-        plain = np.arange(channels * height * width).reshape(channels, -1).T
-        if height * width == count and np.array_equal(numbers[0], plain):
+        plain = np.arange(channels * height * width).reshape(channels, -1)
+        rows = numbers.reshape(-1, numbers.shape[-1]).T if region.axis == LAST else numbers.reshape(numbers.shape[-2:])
+        if height * width == count and np.array_equal(rows, plain):
             return height, width
     for tensor in left:
         for later in _later_shapes(editor, tensor):
-            channels = editor.shape(tensor)[2]
+            channels = editor.shape(tensor)[region.axis]
             for height, width in (later[2:], later[1:3]):
                 if height * width == count and sorted(later) == sorted((1, channels, height, width)):
                     return height, width
-    return 1, count
+    return (count // shape[-2], shape[-2]) if region.axis == LAST else (1, count)
 
 
 def _later_shapes(editor: Editor, tensor: str) -> list[tuple[int, ...]]:
@@ -169,13 +208,8 @@ def _rewrite(editor: Editor, region: _Region) -> None:
     maps = {t: _enter(editor, t, region) for t in read}
     for node in region.nodes:
         inputs = [maps.get(t, t) for t in node.inputs]
-        if node.op == "MatMul":
-            weight = editor.constant(node.inputs[1])
-            assert weight is not None
-            inputs[1] = editor.add_constant(
-                f"{node.name}/weight", np.ascontiguousarray(weight.T[:, :, np.newaxis, np.newaxis])
-            )
-            node.op, node.attrs = "Conv", {"kernel_shape": [1, 1]}
+        if node.op in _PRODUCTS:
+            inputs = _convolution(editor, node, region, next(t for t in inputs if editor.constant(t) is None))
         elif node.op in _BINARY:
             for position, name in enumerate(node.inputs):
                 value = editor.constant(name)
@@ -186,61 +220,74 @@ def _rewrite(editor: Editor, region: _Region) -> None:
         _leave(editor, tensor, region, tensor in left)
 
 
-def _map_shape(editor: Editor, tensor: str, region: _Region) -> tuple[int, ...]:
-    return (1, editor.shape(tensor)[-1], *region.size)
+def _convolution(editor: Editor, node: Node, region: _Region, x: str) -> list[str]:
+    """Makes a product a convolution and returns its inputs."""
+    found = _weights(editor, node, region.axis)
+    assert found is not None
+    weight, bias = found
+    values = [("weight", weight.T[:, :, np.newaxis, np.newaxis])] + ([("bias", bias)] if bias is not None else [])
+    if node.weight_scale is not None:
+        node.weight_scale = node.weight_scale * abs(float(node.attrs.get("alpha", 1.0)))
+    node.op, node.attrs = "Conv", {"kernel_shape": [1, 1]}
+    return [
+        x,
+        *(editor.add_constant(f"{node.name}/{label}", np.ascontiguousarray(v, np.float32)) for label, v in values),
+    ]
 
 
-def _grid(editor: Editor, source: str, target: str) -> None:
-    if source in editor.graph.grids:
-        editor.graph.grids[target] = editor.graph.grids[source]
+def _steps(shape: tuple[int, ...], region: _Region) -> list[tuple[tuple[int, ...], list[int]]]:
+    """How tokens of `shape` become their map: shape after each step, and the permutation of a Transpose ([]: a Reshape)."""
+    on_map = (1, shape[region.axis], *region.size)
+    if region.axis == BEFORE_LAST:
+        return [(on_map, [])]
+    if len(shape) == 3 and shape[0] == 1:
+        return [((1, shape[2], shape[1]), [0, 2, 1]), (on_map, [])]
+    last = (1, *region.size, shape[-1])
+    turned = (on_map, [0, 3, 1, 2])
+    return [turned] if shape == last else [(last, []), turned]
 
 
-def _reshape(editor: Editor, source: str, target: str, near: Node) -> None:
-    shape = editor.add_constant(f"{target}/shape", np.asarray(editor.shape(target), np.int64))
-    name = editor.fresh_node(f"{near.name}/reshape")
-    editor.add(Node(name, "Reshape", [source, shape], [target], sources=list(near.sources)), near)
+def _chain(editor: Editor, tensors: list[str], perms: list[list[int]], near: Node) -> None:
+    """Transpose and Reshape from each tensor to the next one."""
+    for (source, target), perm in zip(pairwise(tensors), perms, strict=True):
+        op = "Transpose" if perm else "Reshape"
+        inputs = [source]
+        if not perm:
+            inputs.append(editor.add_constant(f"{target}/shape", np.asarray(editor.shape(target), np.int64)))
+        name = editor.fresh_node(f"{near.name}/{op.lower()}")
+        editor.add(Node(name, op, inputs, [target], {"perm": perm} if perm else {}, sources=list(near.sources)), near)
 
 
-def _transpose(editor: Editor, source: str, target: str, perm: list[int], near: Node) -> None:
-    name = editor.fresh_node(f"{near.name}/transpose")
-    editor.add(Node(name, "Transpose", [source], [target], {"perm": list(perm)}, sources=list(near.sources)), near)
+def _fresh(editor: Editor, tensor: str, shapes: list[tuple[int, ...]]) -> list[str]:
+    """New tensors that hold what `tensor` holds."""
+    names = [editor.fresh_tensor(f"{tensor}/map", shape) for shape in shapes]
+    if tensor in editor.graph.grids:
+        editor.graph.grids.update(dict.fromkeys(names, editor.graph.grids[tensor]))
+    return names
 
 
 def _enter(editor: Editor, tensor: str, region: _Region) -> str:
-    """[1, tokens, channels] or [1, height, width, channels] → [1, channels, height, width]."""
+    """The map of tokens that come in."""
     near = editor.producer(tensor) or next(n for n in region.nodes if tensor in n.inputs)
-    shape = editor.shape(tensor)
-    perm = _TO_FIRST[len(shape)]
-    turned = editor.fresh_tensor(f"{tensor}/turned", [shape[a] for a in perm])
-    _grid(editor, tensor, turned)
-    _transpose(editor, tensor, turned, perm, near)
-    if len(shape) == 4:
-        return turned
-    target = editor.fresh_tensor(f"{tensor}/map", _map_shape(editor, tensor, region))
-    _grid(editor, tensor, target)
-    _reshape(editor, turned, target, near)
-    return target
+    steps = _steps(editor.shape(tensor), region)
+    names = _fresh(editor, tensor, [shape for shape, _ in steps])
+    _chain(editor, [tensor, *names], [perm for _, perm in steps], near)
+    return names[-1]
 
 
 def _leave(editor: Editor, tensor: str, region: _Region, outside: bool) -> None:
     """`tensor` becomes a map; those outside the region, and the graph's output, read it as tokens."""
     info = editor.graph.tensors[tensor]
-    shape = _map_shape(editor, tensor, region)
+    steps = _steps(info.shape, region)
     if not outside:
-        editor.graph.tensors[tensor] = TensorInfo(tensor, shape, info.dtype)
+        editor.graph.tensors[tensor] = TensorInfo(tensor, steps[-1][0], info.dtype)
         return
     node = editor.producer(tensor)
     assert node is not None
     inside = {id(n) for n in region.nodes}
-    inner = editor.fresh_tensor(f"{tensor}/map", shape)
-    _grid(editor, tensor, inner)
+    names = _fresh(editor, tensor, [shape for shape, _ in steps])[::-1]
     for user in {id(u): u for u in editor.users(tensor) if id(u) in inside}.values():
-        editor.update(user, inputs=[inner if t == tensor else t for t in user.inputs])
-    editor.update(node, outputs=[inner])
-    if len(info.shape) == 4:
-        _transpose(editor, inner, tensor, _TO_LAST[4], node)
-        return
-    turned = editor.fresh_tensor(f"{tensor}/turned", (1, info.shape[2], info.shape[1]))
-    _grid(editor, tensor, turned)
-    _reshape(editor, inner, turned, node)
-    _transpose(editor, turned, tensor, _TO_LAST[3], node)
+        editor.update(user, inputs=[names[0] if t == tensor else t for t in user.inputs])
+    editor.update(node, outputs=[names[0]])
+    perms = [[perm.index(a) for a in range(len(perm))] for _, perm in steps[::-1]]
+    _chain(editor, [*names, tensor], perms, node)

@@ -82,7 +82,7 @@ def test_constant_that_varies_over_the_map_stays(build, same, weights):
     constants = {"w": weights(6, 4, 3, 3), "w2": weights(2, 6, 3, 3), "c": weights(1, 6, 8, 8)}
     graph = same(build(nodes, constants=constants), place=True)
     add = graph.nodes[1]
-    assert add.op == "Add" and add.device == "CPU" and "constant parameters" in add.reason
+    assert add.op == "Add" and add.device == "CPU" and "one value per channel" in add.reason
 
 
 def test_constant_divided_by_a_map_stays(build, same, weights):

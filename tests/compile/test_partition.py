@@ -288,3 +288,26 @@ def test_verifier_names_step_and_node(good, damage, node):
     with pytest.raises(VerifyError) as caught:
         verify(good, "partition")
     assert "after step 'partition'" in str(caught.value) and node in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_constants_that_differ_along_another_axis(build, weights, placed):
+    """[8] lies along the width of an N, C, H, W map: the reason names both shapes."""
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        ("Add", ["t", "row"], ["a"], {}, "add"),
+        ("Conv", ["a", "w"], ["y"], CONV, "last"),
+    ]
+    graph = placed(build(nodes, constants={"w": weights(4, 4, 3, 3), "row": weights(8)}))
+    add = graph.node("add")
+    assert add.device == "CPU" and add.reason == f"{step.CONSTANT_REASON} (this one is [8], its tensor [1, 4, 8, 8])"
+    assert "N, C, H, W" in remedy(add, graph)
+
+
+def test_a_small_product_with_constant_weights_is_not_asked_for_them(build, weights, placed):
+    nodes = [
+        ("MatMul", ["x", "a"], ["t"], {}, "small"),
+        ("Conv", ["t", "w"], ["y"], CONV, "last"),
+    ]
+    graph = placed(build(nodes, constants={"w": weights(4, 4, 3, 3), "a": weights(8, 8)}))
+    product = graph.node("small")
+    assert product.device == "CPU" and "constant" not in remedy(product, graph)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuforge.compile.steps import token_maps
+
 Shape = tuple[int, ...]
 UNARY = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSwish", "HardSigmoid", "Abs", "Elu", "Identity")
 
@@ -139,13 +141,35 @@ class Network:
         last = self.node("Relu", [last], (1, h, w, c), inner=True)
         self.node("Transpose", [last], (1, c, h, w), perm=[0, 3, 1, 2])
 
+    def dense(self, x: str, c: int, h: int, w: int) -> None:
+        """A product with constants over the channels: of an N, H, W, C map, windows, rows, or from the left."""
+        out, op = self.pick(2, 4, 6), self.pick("Add", "Mul")
+        if self.pick(0, 0, 1):
+            flat = self.node("Reshape", [x, self.constant([1, c, h * w])], (1, c, h * w), inner=True)
+            row = self.node("MatMul", [self.normal(out, c), flat], (1, out, h * w), inner=True)
+            row = self.node(op, [row, self.normal(out, 1)], (1, out, h * w), inner=True)
+            self.node("Reshape", [row, self.constant([1, out, h, w])], (1, out, h, w))
+            return
+        tokens = self.pick((1, h, w), (h, w), (1, h * w), (h * w,))
+        last = self.node("Transpose", [x], (1, h, w, c), inner=True, perm=[0, 2, 3, 1])
+        last = self.node("Reshape", [last, self.constant([*tokens, c])], (*tokens, c), inner=True)
+        last = self.node("MatMul", [last, self.normal(c, out)], (*tokens, out), inner=True)
+        last = self.node(op, [last, self.normal(out)], (*tokens, out), inner=True)
+        last = self.node(self.pick(*UNARY), [last], (*tokens, out), inner=True)
+        last = self.node("Reshape", [last, self.constant([1, h, w, out])], (1, h, w, out), inner=True)
+        self.node("Transpose", [last], (1, out, h, w), perm=[0, 3, 1, 2])
+
 
 CONSTRUCTIONS = [v for k, v in vars(Network).items() if k not in ("pick", "constant", "normal", "node") and k[0] != "_"]
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
-def test_random_networks(build: Callable[..., Any], same: Callable[..., Any], first: int) -> None:
+def test_random_networks(
+    build: Callable[..., Any], same: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
     for seed in range(first, first + 10):
+        # products of small networks become convolutions where the CPU is slow enough
+        monkeypatch.setattr(token_maps, "CPU_MACS_PER_SECOND", 1e5 if seed % 2 else 1e9)
         network = Network(seed)
         for _ in range(int(network.random.integers(5, 18))):
             x = network.maps[-1] if network.pick(0, 1, 1) else network.pick(*network.maps)

@@ -153,5 +153,108 @@ def test_product_along_the_width_of_a_map(build, same, weights):
 
 
 def test_products_count_as_multiply_accumulates(build, compiled, weights):
-    graph = compiled(build([("MatMul", ["x", "a"], ["y"], {})], shape=(2, 30, 8), constants={"a": weights(8, 20)}))
-    assert token_maps.macs(graph.nodes[0], graph) == 2 * 30 * 20 * 8
+    nodes = [("MatMul", ["x", "x"], ["y"], {})]
+    graph = compiled(build(nodes, shape=(2, 30, 30)))
+    assert token_maps.macs(graph.nodes[0], graph) == 2 * 30 * 30 * 30
+
+
+TO_LAST, TO_FIRST = {"perm": [0, 2, 3, 1]}, {"perm": [0, 3, 1, 2]}
+
+
+def test_products_on_a_channels_last_map(build, same, constants, weights):
+    """A ConvNeXt block: Transpose → MatMul, Add, GELU, MatMul, Add, Mul → Transpose → Add of the block's input."""
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        ("Transpose", ["t"], ["tokens"], TO_LAST),
+        *MLP[:2],
+        ("Div", ["b", "root"], ["g0"], {}),
+        ("Erf", ["g0"], ["g1"], {}),
+        ("Add", ["g1", "one"], ["g2"], {}),
+        ("Mul", ["b", "g2"], ["g3"], {}),
+        ("Mul", ["g3", "half"], ["c"], {}),
+        *MLP[3:5],
+        ("Mul", ["e", "gamma"], ["z"], {}),
+        ("Transpose", ["z"], ["back"], TO_FIRST),
+        ("Add", ["t", "back"], ["m"], {}, "residual"),
+        BACK[-1],
+    ]
+    given = {
+        **constants,
+        "root": np.float32(2**0.5),
+        "one": np.float32(1),
+        "half": np.float32(0.5),
+        "gamma": weights(16),
+    }
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants=given), place=True)
+    assert [p.device for p in graph.partitions] == ["NPU"]
+    assert [n.op for n in graph.nodes] == ["Conv", "Conv", "Conv", "Add", "Conv"]
+    assert graph.nodes[1].activation.kind == "Gelu"
+
+
+@pytest.mark.parametrize("rows", [(30, 4, 16), (5, 6, 4, 16), (2, 3, 5, 4, 16), (120, 16)])
+def test_windows_and_rows(build, same, constants, rows):
+    """Tokens behind any number of axes (windows of a Swin block, a batch, rows that a tensordot makes): all products on the NPU."""
+    start = [("Transpose", ["t"], ["n"], TO_LAST), ("Reshape", ["n", "rows"], ["tokens"], {})]
+    end = [("Reshape", ["z", "square"], ["s"], {}), ("Transpose", ["s"], ["m"], TO_FIRST), BACK[-1]]
+    bias = {"db": constants["db"].reshape(16)} if len(rows) == 2 else {}
+    given = {**constants, **bias, "rows": np.array(rows), "square": np.array([1, 12, 10, 16])}
+    nodes = [("Conv", ["x", "w"], ["t"], CONV, "first"), *start, *MLP, *end]
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants=given), place=True)
+    assert not any(n.op == "MatMul" for n in graph.nodes)
+    assert all(n.device == "NPU" for n in graph.nodes if n.op == "Conv")
+    if len(rows) in (2, 3):  # in the order of the map's pixels
+        assert [p.device for p in graph.partitions] == ["NPU"]
+
+
+def test_gemm_of_many_rows(build, same, constants, weights):
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        ("Transpose", ["t"], ["n"], TO_LAST),
+        ("Reshape", ["n", "rows"], ["r"], {}),
+        ("Gemm", ["r", "a", "c"], ["z"], {"transB": 1, "alpha": 0.5, "beta": 2.0}, "gemm"),
+        ("Reshape", ["z", "square"], ["s"], {}),
+        ("Transpose", ["s"], ["m"], TO_FIRST),
+        BACK[-1],
+    ]
+    given = {"rows": np.array([120, 16]), "square": np.array([1, 12, 10, 16]), "a": weights(16, 16), "c": weights(16)}
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants={**constants, **given}), place=True)
+    assert [n.op for n in graph.nodes] == ["Conv", "Conv", "Conv"]
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_weights_on_the_left(build, same, constants, rank):
+    """W @ X with the channels of X [1, channels, pixels] summed over."""
+    given = {
+        **constants,
+        "flat": np.array([1, 16, 120][3 - rank :]),
+        "up": np.ascontiguousarray(constants["up"].T),
+        "down": np.ascontiguousarray(constants["down"].T),
+        "ub": constants["ub"].reshape(-1, 1),
+        "db": constants["db"].reshape(-1, 1),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        ("Reshape", ["t", "flat"], ["tokens"], {}),
+        ("MatMul", ["up", "tokens"], ["a"], {}),
+        *MLP[1:3],
+        ("MatMul", ["down", "c"], ["d"], {}),
+        *MLP[4:],
+        ("Reshape", ["z", "map"], ["m"], {}),
+        BACK[-1],
+    ]
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants=given), place=True)
+    assert [p.device for p in graph.partitions] == ["NPU"]
+    assert [n.op for n in graph.nodes] == ["Conv", "Conv", "Conv", "Add", "Conv"]
+
+
+def test_products_along_the_width_leave_the_map_before_them(build, same, constants, weights):
+    """Of an N, C, H, W map the last axis is its width: the activation in front stays with its convolution."""
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        ("Relu", ["t"], ["r"], {}, "relu"),
+        ("MatMul", ["r", "wide"], ["m"], {}, "product"),
+        BACK[-1],
+    ]
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants={**constants, "wide": weights(10, 10)}), place=True)
+    assert graph.nodes[0].name == "first" and graph.nodes[0].activation.kind == "Relu"
+    assert "MatMul" not in [n.op for n in graph.nodes]
