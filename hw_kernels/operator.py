@@ -97,6 +97,8 @@ class Op:
 
     names: ClassVar[tuple[str, ...]] = ()
     onnx: ClassVar[tuple[str, ...]] = ()
+    # Of `onnx`, types that are no operator here: what else to give this one where there is no import that does it.
+    called_with: ClassVar[tuple[tuple[str, str], ...]] = ()
     moves_bytes: ClassVar[bool] = (
         False  # carries scales: output channels keep the scale of the input channel they come from
     )
@@ -246,6 +248,15 @@ def find(name: str) -> Op | None:
     return registry().get(name)
 
 
+def not_known(name: str) -> str:
+    """What is said of a name that nobody registered, behind the name: what to call where the import makes another operator of it."""
+    for own, op in registry().items():
+        for other, attributes in op.called_with:
+            if other == name:
+                return f"is what ONNX files have, the import makes {own} of it; call {own} with {attributes}"
+    return f"is not known; register it under the entry point group {ENTRY_POINT_GROUP}"
+
+
 def get(node: Node) -> Op:
     """The operator of `node`; UnsupportedError naming the node if nobody registered it."""
     op = find(node.op)
@@ -253,7 +264,7 @@ def get(node: Node) -> Op:
         raise UnsupportedError(
             "; ".join(
                 (
-                    f"node {node.name}: operator {node.op} is not known; register it under the entry point group {ENTRY_POINT_GROUP}",
+                    f"node {node.name}: operator {node.op} {not_known(node.op)}",
                     *refused_packages(),
                 )
             )

@@ -99,6 +99,18 @@ def page() -> str:
     lines.append(
         "| **total of " + str(len(operators)) + "** | " + " | ".join(str(totals[level]) for level in COLUMNS) + " |"
     )
-    lines += ["", "## Reasons", ""]
+    lines += [
+        "",
+        "## ONNX operators that are one of these by another name",
+        "",
+        "The import turns them into the operator named, with its levels; a framework's call, which has no import in front of it, takes that one.",
+        "",
+        "| in ONNX files | imported as | instead, in a call |",
+        "| --- | --- | --- |",
+        *(f"| {other} | {name} | `{given}` |" for name, op in operators for other, given in op.called_with),
+        "",
+        "## Reasons",
+        "",
+    ]
     lines += [f"{number}. {text}" for text, number in notes.numbers.items()]
     return "\n".join(lines) + "\n"

@@ -82,7 +82,7 @@ def run(name: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
     """
     op = operator.find(name)
     if op is None or not (declared(op, "CPU") or op.lowers_to):
-        why = "it is not known" if op is None else reason(op, "CPU")
+        why = f"it {operator.not_known(name)}" if op is None else reason(op, "CPU")
         raise UnsupportedError(f"operator {name} has no CPU kernel for TensorFlow: {why}")
     if "run" not in _LOADED:
         raise UsageError("the TensorFlow op library is not loaded; build it and call load(path) first")

@@ -30,13 +30,13 @@ TYPES = {k: getattr(torch, k) for k in ("float32", "int64", "int32", "int8", "ui
 def run(name: str, *inputs: Tensor, outputs: int = 1, **attributes: Any) -> Any:
     """Operator `name` (`Conv`, `npuforge::Silu`, ...) on tensors. One tensor, or a tuple if `outputs` is above 1.
 
-    UnsupportedError: the operator is not known, or an attribute is one that only the importer of ONNX files reads (auto_pad, ceil_mode, ...).
+    UnsupportedError: the operator is not known or has fewer outputs, or an attribute is one that only the importer of ONNX files reads (auto_pad, ceil_mode, ...).
     """
     op = OPERATORS.get(name)
     if op is None:
-        raise UnsupportedError(
-            f"operator {name} is not known; register it under the entry point group {operator.ENTRY_POINT_GROUP}"
-        )
+        raise UnsupportedError(f"operator {name} {operator.not_known(name)}")
+    if outputs < 1:
+        raise UnsupportedError(f"operator {name}: outputs={outputs}; expected 1 or more")
     check_attributes(name, len(inputs), attributes)
     check_convolution(name, [tuple(x.shape) for x in inputs], attributes)
     if torch.onnx.is_in_onnx_export():
@@ -45,7 +45,13 @@ def run(name: str, *inputs: Tensor, outputs: int = 1, **attributes: Any) -> Any:
         found = [torch.ops.npuforge.formula(inputs[0], name, *_packed(name, attributes), 0)]
     else:
         found = torch.ops.npuforge.run(list(inputs), name, *_packed(name, attributes), outputs)
+    _check_outputs(name, outputs, len(found))
     return found[0] if outputs == 1 else tuple(found)
+
+
+def _check_outputs(name: str, outputs: int, count: int) -> None:
+    if outputs > count:
+        raise UnsupportedError(f"operator {name}: outputs={outputs}, but it has {count}; give a number up to that")
 
 
 def _packed(name: str, attributes: dict[str, Any]) -> tuple[str, list[int], list[float]]:
@@ -95,6 +101,7 @@ def _as_onnx(name: str, op: Op, inputs: tuple[Tensor, ...], outputs: int, attrib
     """One ONNX node; what the exporter sees are the inferred shapes."""
     node = _node(name, len(inputs), outputs, attributes)
     inferred = _inferred(node, op, inputs)[:outputs]
+    _check_outputs(name, outputs, len(inferred))
     shapes = [tuple(_data_decides(inputs[0]) if d is None or d == -1 else d for d in shape) for shape in inferred]
     types = [_type(t, inputs[0]) for t in op.output_types(node, [_dtype_name(x) for x in inputs])]
     version = 1 if "::" in name else None

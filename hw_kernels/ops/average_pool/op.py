@@ -66,6 +66,7 @@ class AveragePool(Linear):
     program = AVERAGE_POOL
     cost = AVERAGE_POOL.cost
     onnx = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+    called_with = (("GlobalAveragePool", "kernel_shape=[height, width] of the map"),)
     constraints = (
         c.feature_maps,
         c.map_sizes,

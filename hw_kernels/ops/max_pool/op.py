@@ -26,6 +26,7 @@ class MaxPool(Op):
     program = MAX_POOL
     cost = MAX_POOL.cost
     onnx = ("MaxPool", "GlobalMaxPool")
+    called_with = (("GlobalMaxPool", "kernel_shape=[height, width] of the map"),)
     moves_bytes = True
     error_steps = 0.0
     constraints = (c.feature_maps, c.map_sizes, c.window_sizes, c.no_activation)

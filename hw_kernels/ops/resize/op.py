@@ -123,6 +123,12 @@ class Resize(Linear):
     program = RESIZE
     cost = RESIZE.cost
     onnx = ("Resize", "Upsample")
+    called_with = (
+        (
+            "Upsample",
+            "sizes=[height, width] of the result, scales=[vertical, horizontal], coordinate_transformation_mode='asymmetric', nearest_mode='floor'",
+        ),
+    )
     moves_bytes = True
     constraints = (c.feature_maps, c.map_sizes, known_modes, c.no_activation)
     cases = (
