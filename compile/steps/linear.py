@@ -63,7 +63,7 @@ def _lift(editor: Editor, node: Node) -> None:
     ]
     target = node.outputs[0]
     editor.remove(node)
-    current = editor.fresh_tensor(f"{target}/map", (1, outputs, 1, 1))
+    current = _map_of(editor, target, outputs)
     conv = Node(node.name, "Conv", [source, *names], [current], {"kernel_shape": [height, width]})
     conv.sources = merged_sources(*chain, node)
     if node.weight_scale is not None:
@@ -77,6 +77,15 @@ def _lift(editor: Editor, node: Node) -> None:
     )
 
 
+def _map_of(editor: Editor, row: str, outputs: int) -> str:
+    """A new 1×1 map for a row, with the scales that a quantised model gives the row."""
+    name = editor.fresh_tensor(f"{row}/map", (1, outputs, 1, 1))
+    grid = editor.graph.grids.get(row)
+    if grid is not None:
+        editor.graph.grids[name] = grid
+    return name
+
+
 def _follow(editor: Editor, node: Node, current: str, target: str) -> tuple[str, str, Node]:
     """Moves what follows the row, element by element, onto the map: (last map, the row it stands for, last node)."""
     last = node
@@ -86,7 +95,7 @@ def _follow(editor: Editor, node: Node, current: str, target: str) -> tuple[str,
         if inputs is None:
             break
         target = user.outputs[0]
-        following = editor.fresh_tensor(f"{target}/map", (1, outputs, 1, 1))
+        following = _map_of(editor, target, outputs)
         editor.remove(user)
         editor.add(Node(user.name, user.op, inputs, [following], user.attrs, sources=user.sources), user)
         current, last = following, user

@@ -115,10 +115,13 @@ def run(graph: Graph, ctx: Any = None) -> Graph:
         return partition(graph)
     precision = ctx.options.precision
     calibrated = bool(ctx.options.calibration) or precision == "bf16"
-    partition(graph, calibrated, precision)
-    if not calibrated and set(missing_scales(Region.of(graph), set())) - set(graph.inputs):
-        partition(graph, True, precision)  # images are needed anyway, and `compile` will ask for them
-    return graph
+    return partition(graph, calibrated or _images_are_needed(graph), precision)
+
+
+def _images_are_needed(graph: Graph) -> bool:
+    """Whether a quantised model gives no scale for a tensor between its convolutions: `compile` asks for images then, and places the network as with them."""
+    region = Region.of(graph)
+    return any(t in region.readers and t not in graph.inputs for t in missing_scales(region, set()))
 
 
 def partition(
