@@ -2,7 +2,8 @@
 `vart.RunnerExt` also `get_inputs`, `get_outputs`.
 
 An application written for the vendor's modules runs unchanged: `python -m npuforge.board_runtime.vart application.py arguments…` gives it these under
-the names `vart` and `xir`. One that is free to change imports them with `from npuforge.board_runtime import vart, xir`.
+the names `vart` and `xir`, and graph_runner.py as `vitis_ai_library`. One that is free to change imports them with
+`from npuforge.board_runtime import vart, xir`.
 """
 
 from __future__ import annotations
@@ -95,11 +96,11 @@ class Runner:
         order. int8 tensors also take and give float32 arrays (real values). `enable_dynamic_array`: the arrays may hold several of the network's batches.
         A status other than 0: nothing was queued, see `message`.
         """
-        inputs, outputs = _arrays(inputs), _arrays(outputs)
+        inputs, outputs = as_arrays(inputs), as_arrays(outputs)
         if enable_dynamic_array:
             parts = self._batches(inputs, outputs)
         else:
-            parts = [(_shaped(inputs, self._inputs), _shaped(outputs, self._outputs))]
+            parts = [(shaped(inputs, self._inputs), shaped(outputs, self._outputs))]
         held = _Held(parts)
         with self._lock:  # so that nobody waits for the job before its arrays are held
             for part in parts:
@@ -152,10 +153,14 @@ class Runner:
             self._held.pop(job[0], None)
         if held.failed is None:
             return 0
-        self._messages[job[0]] = held.failed[1]
+        self.keep_message(job[0], held.failed[1])
+        return held.failed[0]
+
+    def keep_message(self, job: int, message: str) -> None:
+        """For `message`; those of the oldest jobs are forgotten."""
+        self._messages[job] = message
         if len(self._messages) > _MESSAGES:
             del self._messages[next(iter(self._messages))]
-        return held.failed[0]
 
     def message(self, job: Job) -> str:
         """Why a job failed, one line; empty if it did not."""
@@ -189,7 +194,7 @@ class RunnerExt(Runner):
         return [TensorBuffer.of(tensor) for tensor in self._outputs]
 
 
-def _arrays(buffers: Sequence[Any]) -> list[np.ndarray]:
+def as_arrays(buffers: Sequence[Any]) -> list[np.ndarray]:
     """Arrays on the buffers' own memory. UsageError for an object that has none (a list of numbers)."""
     try:
         return [b if isinstance(b, np.ndarray) else np.asarray(memoryview(b)) for b in buffers]
@@ -197,7 +202,7 @@ def _arrays(buffers: Sequence[Any]) -> list[np.ndarray]:
         raise UsageError(f"execute_async: expected arrays or other buffers ({error}); give numpy arrays") from None
 
 
-def _shaped(arrays: list[np.ndarray], tensors: list[Tensor]) -> list[np.ndarray]:
+def shaped(arrays: list[np.ndarray], tensors: list[Tensor]) -> list[np.ndarray]:
     """Those that are the tensor's in number of elements, as views of its shape; the others as they are, for the runner to refuse."""
     shaped = list(arrays)
     for index, (array, tensor) in enumerate(zip(arrays, tensors, strict=False)):
@@ -229,7 +234,8 @@ def run_application(arguments: Sequence[str]) -> None:
             f"application {arguments[0]}: no such file; usage: python -m npuforge.board_runtime.vart APPLICATION.py [ARGUMENT…]"
         )
     own = importlib.import_module("npuforge.board_runtime.vart")
-    sys.modules |= {"vart": own, "xir": importlib.import_module("npuforge.board_runtime.xir")}
+    xir, library = (importlib.import_module(f"npuforge.board_runtime.{name}") for name in ("xir", "graph_runner"))
+    sys.modules |= {"vart": own, "xir": xir, "vitis_ai_library": library}
     sys.argv = list(arguments)
     runpy.run_path(arguments[0], run_name="__main__")
 
