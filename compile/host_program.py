@@ -15,6 +15,7 @@ from npuforge.compile.ir.graph import Graph, Partition
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
 from npuforge.compile.steps.generate import TOOL
+from npuforge.compile.steps.host_types import check_types
 from npuforge.compile.steps.import_onnx import Shapes, import_onnx
 from npuforge.compile.steps.meta import constant_sections, cpu_node
 from npuforge.compile.steps.partition import cpu_operators
@@ -34,13 +35,14 @@ def float_graph(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
 
 
 def host_program(graph: Graph) -> bytes:
-    """The `.bin`. UnsupportedError names the first node that the C++ executor has no operator for."""
+    """The `.bin`. UnsupportedError names the first node that the C++ executor has no operator for, or not for its element types."""
     for node in graph.nodes:
         if node.op not in cpu_operators():
             raise UnsupportedError(
                 f"node '{node.name}' ({node.op}): the CPU partition has no {node.op}; export the network without it, or add "
                 "hw_kernels/ops/<op>/cpu.hpp"
             )
+        check_types(node, graph)
     graph.partitions = [Partition("CPU", [n.name for n in graph.nodes], list(graph.inputs), list(graph.outputs))]
     constants, sections = constant_sections(graph)
     arch = arches.load("nf-b1024")  # none of its engines is used; a file names one

@@ -109,6 +109,8 @@ class Op:
     error_steps: ClassVar[float] = 1.0
     # The output's shape depends on values, not only on shapes.
     shape_from_values: ClassVar[bool] = False
+    # Element types of the first input that its C++ takes on the CPU partition; empty: all that the runtime knows, where ONNX allows them.
+    host_types: ClassVar[tuple[str, ...]] = ()
     # Operators that `lower` turns this one into (always, for constant parameters); the CPU and the NPU then run those.
     lowers_to: ClassVar[tuple[str, ...]] = ()
     # Outputs (by position) that name something, such as a class, in whatever type: the distance of two values says nothing.
@@ -141,6 +143,10 @@ class Op:
     def output_types(self, node: Node, types: list[str]) -> list[str]:
         """numpy dtype names of the outputs from those of the inputs; the first input's where the operator says nothing else."""
         return [types[0] if types else "float32"] * len(node.outputs)
+
+    def host_types_of(self, node: Node, position: int) -> tuple[str, ...]:
+        """`host_types` of the input at `position`, for the attributes of `node`."""
+        return self.host_types if position == 0 else ()
 
     def lower(self, node: Node, graph: Graph) -> list[Node] | None:
         """The same computation in other operators, done at import so that the NPU can run it; None: the node stays as it is.

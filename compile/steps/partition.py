@@ -18,6 +18,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, Partition
+from npuforge.compile.steps.host_types import check_types
 from npuforge.compile.steps.keep_ranges import keep_ranges
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
@@ -222,6 +223,7 @@ def _check_cpu(node: Node, editor: Editor, precision: str) -> None:
             f"node '{node.name}' ({node.op}) can run nowhere: NPU: {reason}; CPU: the runtime has no {node.op}; "
             f"export the network without it, or add hw_kernels/ops/<op>/cpu.hpp (ONNX nodes: {', '.join(node.sources[:3])})"
         )
+    check_types(node, editor.graph)
 
 
 def _fewest_levels(editor: Editor) -> dict[int, int]:

@@ -31,6 +31,7 @@ class Affine(Op):
     """y = activation(scale[c] * x + bias[c])"""
 
     names = ("Affine",)
+    host_types = ("float32",)
     attributes = ("scale", "bias")
     program = AFFINE
     cost = AFFINE.cost

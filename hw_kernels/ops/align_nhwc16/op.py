@@ -54,6 +54,7 @@ class AlignNhwc16(Mover, HostOp):
     """y[n, h, w, c] = x[n, c, h, w], zeros up to the next multiple of 16 channels"""
 
     names = ("npuforge::AlignNhwc16",)
+    host_types = ("float32",)
     attributes = ()
     onnx = ("npuforge::AlignNhwc16",)
     kernel = HlsKernel("align_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int8_t*"), _kernel_case)

@@ -27,6 +27,7 @@ class AngleDecode(HostOp):
     """a = atan2(s, c)/2 in [-pi/2, pi/2), (s, c) the halves of x along `axis`; 0 where both are 0"""
 
     names = ("npuforge::AngleDecode",)
+    host_types = ("float32",)
     attributes = ("axis",)
     onnx = ("npuforge::AngleDecode",)
     kernel = HlsKernel("angle_decode", ("const int16_t*", "const int16_t*", "int16_t*"), _kernel_case)

@@ -24,6 +24,7 @@ class AngleEncode(HostOp):
     """y = (sin 2a, cos 2a) along `axis`, a in radians; a and a + pi are the same box and give the same code"""
 
     names = ("npuforge::AngleEncode",)
+    host_types = ("float32",)
     attributes = ("axis",)
     onnx = ("npuforge::AngleEncode",)
     kernel = HlsKernel("angle_encode", ("const int16_t*", "int16_t*", "int16_t*"), _kernel_case)

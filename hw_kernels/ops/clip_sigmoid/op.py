@@ -21,6 +21,7 @@ class ClipSigmoid(Unary):
     """y = min(max(sigmoid(x), 0.1), 0.9)"""
 
     names = ("npuforge::ClipSigmoid",)
+    host_types = ("float32",)
     attributes = ()
     onnx = ("npuforge::ClipSigmoid",)
     formula = FORMULAS["ClipSigmoid"]

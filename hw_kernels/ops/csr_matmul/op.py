@@ -45,6 +45,7 @@ class CsrMatMul(Bilinear, HostOp):
     """y[r] = sum over k in pointers[r] .. pointers[r+1] of values[k] * x[columns[k]]; inputs x [K, N], values, columns, pointers [M+1]"""
 
     names = ("npuforge::CsrMatMul",)
+    host_types = ("float32",)
     attributes = ()
     onnx = ("npuforge::CsrMatMul",)
     shape_from_values = True  # the number of values

@@ -24,6 +24,7 @@ class CustomGELU(Unary):
     """y = 0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))"""
 
     names = ("com.example::CustomGELU",)
+    host_types = ("float32",)
     attributes = ()
     onnx = ("com.example::CustomGELU",)
     formula = FORMULAS["CustomGELU"]

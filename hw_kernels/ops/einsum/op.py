@@ -16,6 +16,7 @@ class Einsum(Deployed):
     """the sum of products that the equation names"""
 
     names = ("Einsum",)
+    host_types = ("float32",)
     onnx = ("Einsum",)
     cases = (
         Case([(2, 3, 4), (2, 4, 5)], {"equation": "bij,bjk->bik"}),

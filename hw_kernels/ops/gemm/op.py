@@ -17,6 +17,7 @@ class Gemm(Bilinear, HostOp):
     """y = alpha * A * B + beta * C"""
 
     names = ("Gemm",)
+    host_types = ("float32",)
     onnx = ("Gemm",)
     cases = (
         Case([(4, 6)], {"transB": 1, "alpha": 0.5, "beta": 2.0}, constants=[(5, 6), (5,)]),

@@ -30,6 +30,7 @@ class GridSample(Deployed):
     """y[p] = x at the normalised coordinates grid[p], interpolated (mode), outside as padding_mode says"""
 
     names = ("GridSample",)
+    host_types = ("float32",)
     onnx = ("GridSample",)
     cases = tuple(
         Case(

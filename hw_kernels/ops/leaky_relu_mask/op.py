@@ -48,6 +48,7 @@ class LeakyReluMask(HostOp):
     """y = x where mask, alpha*x elsewhere; mask = 1 where x > 0, else 0"""
 
     names = ("npuforge::LeakyReluMask",)
+    host_types = ("float32",)
     attributes = ("alpha",)
     onnx = ("npuforge::LeakyReluMask",)
     placed_as = "LeakyRelu on the NPU where nothing reads its mask"

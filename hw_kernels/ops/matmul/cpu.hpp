@@ -1,4 +1,4 @@
-// MatMul on the CPU partition: float32, leading dimensions broadcast, vectors as in numpy.
+// MatMul on the CPU partition: float32, int32 or int64, leading dimensions broadcast, vectors as in numpy.
 #pragma once
 
 #include "npuforge/cpu.hpp"
@@ -6,6 +6,20 @@
 #include "npuforge/cpu_math.hpp"
 
 namespace npuforge::cpu {
+
+/// out[m, n] = a[m, k] b[k, n] modulo 2^bits, as numpy and ONNX Runtime have it.
+template <typename T>
+void multiply_integers(const T* a, const T* b, T* out, std::int64_t m, std::int64_t k, std::int64_t n) {
+    for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+            T sum{};
+            for (std::int64_t l = 0; l < k; ++l) {
+                const T product = wrapped(a[i * k + l], b[l * n + j], [](auto p, auto q) { return p * q; });
+                sum = wrapped(sum, product, [](auto p, auto q) { return p + q; });
+            }
+            out[i * n + j] = sum;
+        }
+}
 
 inline void register_matmul(Registry& registry) {
     registry.add("MatMul", [](const NodeInfo& node) {
@@ -32,10 +46,12 @@ inline void register_matmul(Registry& registry) {
         };
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
-            node.check(
-                args.has(0) && args.has(1) && args.in(0).type == Type::kFloat32 && args.in(1).type == Type::kFloat32,
-                "two float32 inputs are needed");
-            args.out().type = Type::kFloat32;
+            node.check(args.has(0) && args.has(1) && args.in(0).type == args.in(1).type,
+                       "two inputs of the same type are needed");
+            const Type type = args.in(0).type;
+            node.check(type == Type::kFloat32 || type == Type::kInt32 || type == Type::kInt64,
+                       "the inputs must be float32, int32 or int64");
+            args.out().type = type;
             args.out().shape = plan(args).out;
         };
         kernel.run = [=](const Args& args) {
@@ -50,6 +66,14 @@ inline void register_matmul(Registry& registry) {
                     at_a += rest % p.batch.dim[d] * sa[d];
                     at_b += rest % p.batch.dim[d] * sb[d];
                     rest /= p.batch.dim[d];
+                }
+                if (args.in(0).type != Type::kFloat32) {
+                    with_type(args.in(0).type, [&](auto zero) {
+                        using T = decltype(zero);
+                        multiply_integers(args.in(0).as<T>() + at_a * p.m * p.k, args.in(1).as<T>() + at_b * p.k * p.n,
+                                          args.out().as<T>() + batch * p.m * p.n, p.m, p.k, p.n);
+                    });
+                    continue;
                 }
                 float* out = args.out().as<float>() + batch * p.m * p.n;
                 std::fill_n(out, p.m * p.n, 0.0f);

@@ -17,6 +17,7 @@ class MatMul(Bilinear, HostOp):
     """matrix product, leading dimensions broadcast, vectors as in numpy"""
 
     names = ("MatMul",)
+    host_types = ("float32", "int32", "int64")
     onnx = ("MatMul",)
     cases = (
         Case([(2, 4, 5)], constants=[(5, 3)]),

@@ -32,6 +32,9 @@ class QuantizeLinear(Deployed):
         ),
     )
 
+    def host_types_of(self, node: Node, position: int) -> tuple[str, ...]:
+        return ("float32",) if position < 2 else ()  # data and scale
+
     def infer(self, node: Node, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         return [shapes[0]]
 

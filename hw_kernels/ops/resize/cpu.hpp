@@ -66,6 +66,8 @@ class ResizeRule {
     }
 
     float extrapolation() const { return extrapolation_; }
+    /// Whether every element of the result is one of the input (or the extrapolation value): any element type will do.
+    bool copies() const { return mode_ == "nearest"; }
 
     /// Sizes and scales of every axis; from attributes (the kit's Resize, of the last axes), else from ONNX inputs.
     void resolve(const Args& args, ResizeAxis axes[kMaxRank]) const {
@@ -220,9 +222,11 @@ class ResizeRule {
     std::vector<float> scales_;
 };
 
-/// One pass: `to[outer, out, inner]` from `from[outer, in, inner]`.
-inline void resize_pass(const ResizeRule& rule, const ResizeAxis& axis, const float* from, float* to,
-                        std::int64_t outer, std::int64_t inner, ResizePoint* points, float* weights) {
+/// One pass: `to[outer, out, inner]` from `from[outer, in, inner]`. Integers are copied: one neighbour for each
+/// position.
+template <typename T>
+void resize_pass(const ResizeRule& rule, const ResizeAxis& axis, const T* from, T* to, std::int64_t outer,
+                 std::int64_t inner, ResizePoint* points, float* weights) {
     const std::int64_t taps = rule.taps(axis);
     for (std::int64_t i = 0; i < axis.out; ++i) points[i] = rule.point(axis, i, weights + i * taps);
     const auto clamp = [&](std::int64_t at) { return std::min(std::max<std::int64_t>(at, 0), axis.in - 1); };
@@ -230,19 +234,21 @@ inline void resize_pass(const ResizeRule& rule, const ResizeAxis& axis, const fl
         for (std::int64_t i = 0; i < axis.out; ++i, to += inner) {
             const float* weight = weights + i * taps;
             if (points[i].outside) {
-                std::fill_n(to, inner, rule.extrapolation());
+                std::fill_n(to, inner, saturate<T>(static_cast<double>(rule.extrapolation())));
                 continue;
             }
-            const float* first = from + clamp(points[i].first) * inner;
+            const T* first = from + clamp(points[i].first) * inner;
             if (taps == 1) {
                 std::copy_n(first, inner, to);
                 continue;
             }
-            const float* second = from + clamp(points[i].first + 1) * inner;
-            for (std::int64_t j = 0; j < inner; ++j) to[j] = first[j] * weight[0] + second[j] * weight[1];
-            for (std::int64_t t = 2; t < taps; ++t) {
-                const float* next = from + clamp(points[i].first + t) * inner;
-                for (std::int64_t j = 0; j < inner; ++j) to[j] += next[j] * weight[t];
+            if constexpr (std::is_same_v<T, float>) {
+                const float* second = from + clamp(points[i].first + 1) * inner;
+                for (std::int64_t j = 0; j < inner; ++j) to[j] = first[j] * weight[0] + second[j] * weight[1];
+                for (std::int64_t t = 2; t < taps; ++t) {
+                    const float* next = from + clamp(points[i].first + t) * inner;
+                    for (std::int64_t j = 0; j < inner; ++j) to[j] += next[j] * weight[t];
+                }
             }
         }
 }
@@ -270,38 +276,46 @@ inline void register_resize(Registry& registry) {
         };
         Kernel kernel;
         kernel.shape = [=](const Args& args) {
-            node.check(args.has(0) && args.in(0).type == Type::kFloat32, "input 0 must be float32");
+            node.check(args.has(0) && (args.in(0).type == Type::kFloat32 || rule.copies()),
+                       "input 0 must be float32, or the mode nearest");
             ResizeAxis axes[kMaxRank];
             rule.resolve(args, axes);
-            args.out().type = Type::kFloat32;
+            args.out().type = args.in(0).type;
             args.out().shape = args.in(0).shape;
             for (int i = 0; i < args.in(0).shape.rank; ++i) args.out().shape.dim[i] = axes[i].out;
         };
         kernel.scratch = [=](const Args& args) {
             const Sizes s = sizes(args);
             return static_cast<std::size_t>(s.points) * sizeof(ResizePoint) +
-                   static_cast<std::size_t>(2 * s.tensor + s.weights) * sizeof(float);
+                   static_cast<std::size_t>(2 * s.tensor) * std::max(type_bytes(args.in(0).type), sizeof(float)) +
+                   static_cast<std::size_t>(s.weights) * sizeof(float);
         };
         kernel.run = [=](const Args& args) {
             ResizeAxis axes[kMaxRank];
             rule.resolve(args, axes);
             const Sizes s = sizes(args);
-            auto* points = reinterpret_cast<ResizePoint*>(args.scratch);
-            auto* weights = reinterpret_cast<float*>(points + s.points);
-            float* buffers[2] = {weights + s.weights, weights + s.weights + s.tensor};
             Shape shape = args.in(0).shape;
             int left = 0;
             for (int i = 0; i < shape.rank; ++i) left += !rule.identity(axes[i]);
-            const float* from = args.in(0).as<float>();
-            if (left == 0) std::copy_n(from, shape.count(), args.out().as<float>());
-            for (int i = shape.rank - 1; i >= 0; --i) {
-                if (rule.identity(axes[i])) continue;
-                float* to = --left == 0 ? args.out().as<float>() : buffers[left % 2];
-                resize_pass(rule, axes[i], from, to, shape.count(0, i), shape.count(i + 1, shape.rank), points,
-                            weights);
-                shape.dim[i] = axes[i].out;
-                from = to;
-            }
+            with_type(args.in(0).type, [&](auto zero) {
+                using T = decltype(zero);
+                auto* points = reinterpret_cast<ResizePoint*>(args.scratch);
+                auto* first = reinterpret_cast<T*>(points + s.points);  // the tensors first: their elements are widest
+                T* buffers[2] = {first, first + s.tensor};
+                auto* weights = reinterpret_cast<float*>(
+                    args.scratch + static_cast<std::size_t>(s.points) * sizeof(ResizePoint) +
+                    static_cast<std::size_t>(2 * s.tensor) * std::max(sizeof(T), sizeof(float)));
+                const T* from = args.in(0).as<T>();
+                if (left == 0) std::copy_n(from, shape.count(), args.out().as<T>());
+                for (int i = shape.rank - 1; i >= 0; --i) {
+                    if (rule.identity(axes[i])) continue;
+                    T* to = --left == 0 ? args.out().as<T>() : buffers[left % 2];
+                    resize_pass(rule, axes[i], from, to, shape.count(0, i), shape.count(i + 1, shape.rank), points,
+                                weights);
+                    shape.dim[i] = axes[i].out;
+                    from = to;
+                }
+            });
         };
         return kernel;
     };

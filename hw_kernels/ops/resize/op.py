@@ -163,6 +163,9 @@ class Resize(Linear):
         ),
     )
 
+    def host_types_of(self, node: Node, position: int) -> tuple[str, ...]:
+        return ("float32",) if position == 0 and node.attrs.get("mode", "nearest") != "nearest" else ()
+
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
         n, channels, _, _ = shapes[0]
         return [(n, channels, int(node.attrs["sizes"][0]), int(node.attrs["sizes"][1]))]

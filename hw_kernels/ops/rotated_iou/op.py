@@ -28,6 +28,7 @@ class RotatedIou(HostOp):
     kernel = KERNEL
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::RotatedIou",)
+    host_types = ("float32",)
     attributes = ()
     onnx = ("npuforge::RotatedIou",)
     no_gradient = "used to match and suppress boxes; its derivative jumps where corners cross edges"

@@ -26,6 +26,7 @@ class RotatedNms(HostOp):
     kernel = KERNEL
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::RotatedNms",)
+    host_types = ("float32",)
     attributes = ("iou_threshold", "score_threshold", "max_output_boxes_per_class")
     onnx = ("npuforge::RotatedNms",)
     no_gradient = "indices are constant between jumps"

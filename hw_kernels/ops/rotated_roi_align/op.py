@@ -33,6 +33,7 @@ class RotatedRoiAlign(HostOp):
     kernel = KERNEL
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::RotatedRoiAlign",)
+    host_types = ("float32",)
     attributes = ("output_height", "output_width", "spatial_scale", "sampling_ratio")
     onnx = ("npuforge::RotatedRoiAlign",)
     cases = (

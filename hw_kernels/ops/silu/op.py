@@ -21,6 +21,7 @@ class Silu(Unary):
     """y = x * sigmoid(x)"""
 
     names = ("npuforge::Silu",)
+    host_types = ("float32",)
     attributes = ()
     onnx = ("npuforge::Silu",)
     formula = FORMULAS["Silu"]

@@ -67,6 +67,7 @@ class SiluPolynomial(Unary):
     """y = x/2 + 0.19444452 + 0.11605961*x**2 - 0.00093246744*x**4 on [-8, 8], 0 below, x above"""
 
     names = ("npuforge::SiluPolynomial",)
+    host_types = ("float32",)
     attributes = ()
     onnx = ("npuforge::SiluPolynomial",)
     formula = FORMULAS["SiluPolynomial"]

@@ -46,6 +46,7 @@ class UnalignNhwc16(Mover, HostOp):
     """y[n, c, h, w] = x[n, h, w, c] for c below `channels`"""
 
     names = ("npuforge::UnalignNhwc16",)
+    host_types = ("float32",)
     attributes = ("channels",)
     onnx = ("npuforge::UnalignNhwc16",)
     kernel = HlsKernel("unalign_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int32_t", "int8_t*"), _kernel_case)

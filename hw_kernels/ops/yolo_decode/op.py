@@ -57,6 +57,7 @@ class YoloDecode(Op):
 
     kernel, kernel_int8, kernel_bf16 = KERNEL, KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::YoloDecode",)
+    host_types = ("float32",)
     attributes = ("anchors", "strides", "num_classes", "score_threshold")
     onnx = ("npuforge::YoloDecode",)
     constraints = (runs_on_the_host,)
