@@ -173,11 +173,7 @@ def _pool(editor: Editor, node: Node) -> None:
 
 def _resize(editor: Editor, node: Node) -> None:
     """Sizes and scales as attributes, where the mode is one the NPU may take; other modes keep the ONNX form."""
-    if (
-        not _four(editor, node.inputs[0])
-        or "axes" in node.attrs
-        or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch"
-    ):
+    if not _four(editor, node.inputs[0]) or node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return
     attrs = node.attrs
     coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
@@ -190,8 +186,11 @@ def _resize(editor: Editor, node: Node) -> None:
     before, after = editor.shape(node.inputs[0]), editor.shape(node.outputs[0])
     if before[:2] != after[:2]:
         return
-    scales = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
-    factors = [float(scales[2]), float(scales[3])] if scales is not None else [after[a] / before[a] for a in (2, 3)]
+    given = editor.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    factors = [after[a] / before[a] for a in (2, 3)]
+    if given is not None:
+        by_axis = dict(zip((int(a) % 4 for a in attrs.get("axes") or range(4)), map(float, given), strict=True))
+        factors = [by_axis.get(a, 1.0) for a in (2, 3)]
     node.attrs = {
         "mode": attrs.get("mode", "nearest"),
         "coordinate_transformation_mode": coordinates,

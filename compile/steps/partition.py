@@ -20,6 +20,7 @@ from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, Partition
 from npuforge.compile.steps.host_types import check_types
 from npuforge.compile.steps.keep_ranges import keep_ranges
+from npuforge.compile.steps.reasons import not_canonical
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
@@ -188,9 +189,8 @@ def _message(constraint: Constraint, node: Node, graph: Graph) -> str:
         if constant is not None:
             sides = [list(graph.tensors[t].shape) for t in (constant, node.outputs[0])]
             return f"{CONSTANT_REASON} (this one is {sides[0]}, its tensor {sides[1]})"
-    if constraint is is_canonical and node.op == "Resize":
-        mode = node.attrs.get("mode", "nearest")
-        return f"the NPU resizes height and width by nearest or linear; this node asks for {mode} with further options"
+    if constraint is is_canonical and (reason := not_canonical(node, graph)):
+        return reason
     return text.replace("no such operator", f"no operator {node.op}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.steps.keep_ranges import REASON as SATURATES
 from npuforge.compile.steps.partition import (
     CONSTANT_REASON,
     FLOAT_REASON,
@@ -12,6 +13,7 @@ from npuforge.compile.steps.partition import (
     is_canonical,
     is_worth_the_npu,
 )
+from npuforge.compile.steps.reasons import REMEDIES
 
 # What the NPU has instead of an operator that it lacks.
 INSTEAD = {
@@ -60,6 +62,11 @@ def remedy(node: Node, graph: Graph) -> str:
         return "nothing, the CPU is faster here; it comes over once the CPU nodes around it do"
     if node.reason == _text(concatenates_channels):
         return "concatenate along the channels (axis 1)"
+    if node.reason == SATURATES:
+        return "nothing, it stands for the activation or the range that the quantiser put into a pair's scale"
+    for beginning, text in REMEDIES.items():
+        if node.reason.startswith(beginning):
+            return text
     if node.op == "MatMul" and any(t in graph.constants for t in node.inputs):
         return "nothing where its products are few (the CPU is quicker); else a 1 x 1 convolution on a map N, C, H, W"
     if node.reason.startswith(CONSTANT_REASON):
