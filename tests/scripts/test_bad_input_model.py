@@ -223,7 +223,7 @@ CONV1 = node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
                 [node("Cast", ["x"], ["f"], to=1), node("Conv", ["f", "w"], ["y"], kernel_shape=[1, 1])],
                 {"w": full((4, 3, 1, 1), 1)},
                 (1, 3, 8, 8),
-                dtype=TensorProto.UINT8,
+                dtype=TensorProto.INT32,
             ),
             ("no input of the network takes an image", ".npz", "x"),
         ),
@@ -237,7 +237,7 @@ CONV1 = node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])
         ),
         (make_model([CONV1], {"w": full((4, 3, 1, 1), 1)}, output="q"), ("is not a valid ONNX model",)),
     ],
-    ids=["two channels", "no image", "uint8", "channels do not fit", "cycle", "output from nowhere"],
+    ids=["two channels", "no image", "int32", "channels do not fit", "cycle", "output from nowhere"],
 )
 def test_network_that_does_not_fit(command: CommandLine, model: onnx.ModelProto, words: tuple[str, ...]) -> None:
     save_model(model, Path("n.onnx"))
