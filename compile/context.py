@@ -33,6 +33,10 @@ def no_check(graph: Graph, record: Preprocess) -> list[str]:
     return []
 
 
+def no_opening(file: Path) -> None:
+    """Accepts every build."""
+
+
 def no_progress(what: str, done: int, total: int, unit: str = "") -> None:
     """Shows nothing."""
 
@@ -46,6 +50,7 @@ class Options:
     """The user's choices. `calibration`: samples, `inputs`: of the inputs that are the same in all of them (compile/ir/samples.py). `alpha`: None lets the quantiser choose per tensor. `own_scales`: a quantised model's scales
     and integer weights are taken over. `dump`: folder for the steps' graphs.
 
+    `check_build` gets the written `.bin` before the build is put in place; raises UnsupportedError where the runtime cannot open it.
     `notice` is called with each notice the moment it is known, `progress` as the work goes on.
     """
 
@@ -65,6 +70,7 @@ class Options:
     progress: Progress = no_progress
     notice: Callable[[str], None] = no_notice
     check_head: CheckHead = no_check
+    check_build: Callable[[Path], None] = no_opening
 
     @property
     def sources(self) -> list[Path]:

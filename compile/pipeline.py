@@ -162,5 +162,6 @@ def compile_model(options: Options) -> tuple[CompiledProgram, Context]:
         compiled: CompiledProgram = run_steps(ALL_STEPS, None, ctx, more=1)
         _begin("write", len(ALL_STEPS) + 1, len(ALL_STEPS) + 1, ctx)
         write_files.run(compiled, ctx, folder)
+        options.check_build(folder / write_files.BIN)
     options.progress(ctx.position, len(ALL_STEPS) + 1, len(ALL_STEPS) + 1, STEPS)
     return compiled, ctx

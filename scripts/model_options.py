@@ -12,8 +12,9 @@ import numpy as np
 import typer
 
 from npuforge.board_runtime.heads import Head
+from npuforge.board_runtime.session import Session
 from npuforge.compile.context import Options, Progress, no_progress
-from npuforge.compile.ir.errors import InputError, UsageError
+from npuforge.compile.ir.errors import InputError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.preprocess_io import load_preprocess
@@ -114,6 +115,7 @@ class Choices:
             progress=progress,
             notice=show_notice,
             check_head=check_head,
+            check_build=check_build,
         )
 
     def sources(self, options: Options) -> list[Path]:
@@ -191,6 +193,16 @@ def check_head(graph: Graph, record: Preprocess) -> list[str]:
         f"class_names of the preprocessing has {counted(named, 'name')}, the network's {head.kind} head "
         f"{counted(classes, 'class', 'classes')}; give {classes}, in the order of the network's training, or labels are wrong"
     ]
+
+
+def check_build(file: Path) -> None:
+    """UnsupportedError where the runtime cannot open what was compiled: an operator of the CPU partition with element types or attributes that it lacks."""
+    try:
+        Session(file, device="sim")
+    except NpuforgeError as error:
+        raise UnsupportedError(
+            f"the runtime could not open this build: {error}; export the network without that node, or with real numbers (float32) in front of it"
+        ) from error
 
 
 def _check_output_names(graph: Graph, record: Preprocess) -> None:
