@@ -38,6 +38,7 @@ INSTEAD = {
     "ReduceMean": "use GlobalAveragePool over height and width",
     "Reduce": "use GlobalAveragePool over height and width",
     "Reshape": "keep feature maps as N, C, H, W up to the last convolution (channel shuffles by split and concat are recognised)",
+    "Slice": "cut the image before it is given, or give the convolution in front smaller pads (slices of channels, and every second pixel, are the NPU's)",
     "Softmax": "move it behind the last convolution, or use a Sigmoid gate",
     "TopK": "move it behind the last convolution",
     "Transpose": "keep feature maps as N, C, H, W up to the last convolution",
