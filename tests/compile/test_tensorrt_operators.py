@@ -139,7 +139,7 @@ def test_what_a_device_cannot_refuse_is_nan(library: ctypes.CDLL) -> None:
     [
         ("YoloDecode", {"strides": [8], "num_classes": 1}, "attribute anchors is needed"),
         ("YoloDecode", {"anchors": [1.0, 2.0, 3.0], "strides": [8], "num_classes": 1}, "width, height pairs"),
-        ("YoloDecode", {"anchors": [1.0, 2.0], "strides": [8], "num_classes": 2}, "an input is not 1 x anchors"),
+        ("YoloDecode", {"anchors": [1.0, 2.0], "strides": [8], "num_classes": 2}, "an input is not images x anchors"),
         (
             "YoloDecode",
             {"anchors": [1.0, 2.0], "strides": [8], "num_classes": 1, "score_threshold": 0.5},

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from npuforge.board_runtime import _native as native
 from npuforge.compile.ir.errors import ModelError, NpuforgeError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels.operator import Case, case_graph, find
@@ -81,7 +82,8 @@ def test_cases_infer_reference_and_central_differences(case: Case) -> None:
     outputs = op.reference(node, inputs)
     open_size = case.attrs.get("score_threshold", 0) > 0
     rows = [len(outputs[1][0])] if not open_size else [-1]
-    assert op.infer(node, case.x) == [(1, *rows, 4), (1, *rows), (1, *rows)]
+    images = case.x[0][0]
+    assert op.infer(node, case.x) == [(images, *rows, 4), (images, *rows), (images, *rows)]
     assert outputs[0].shape == (*outputs[1].shape, 4) and outputs[1].shape == outputs[2].shape
     weights = [rng.normal(size=o.shape) for o in outputs[:2]]
 
@@ -132,9 +134,6 @@ def test_it_is_placed_on_the_cpu_with_its_reason() -> None:
 @pytest.mark.parametrize("case", YoloDecode.cases, ids=lambda c: c.why)
 def test_cpu_partition_gives_the_reference(case: Case) -> None:
     """cpu.hpp, through the native module, in float32."""
-    native = pytest.importorskip("npuforge.board_runtime._native")
-    if NAME not in getattr(native, "cpu_operators", list)():
-        pytest.skip("the native module is built without CPU operators")
     rng = np.random.default_rng(3)
     inputs = [rng.normal(0, 2, s).astype(np.float32) for s in case.x]
     op = find(NAME)
@@ -150,10 +149,49 @@ def test_cpu_partition_gives_the_reference(case: Case) -> None:
         )
 
 
-def test_a_second_image_is_refused() -> None:
+def test_every_image_of_a_batch_is_decoded_as_alone() -> None:
+    """The second of three is the example: PyTorch's figures; the C++ kernel of the CPU agrees on all."""
     op, node, inputs = example()
-    with pytest.raises(ModelError, match=r"input a of YoloDecode has shape \[2, 14, 2, 3\]; expected \[1, 14, H, W\]"):
+    batch = [np.concatenate([-x, x, x + 1]) for x in inputs]
+    boxes, scores, classes = op.reference(node, batch)
+    assert boxes.shape == (3, 16, 4) and scores.shape == classes.shape == (3, 16)
+    for index, box in BOXES.items():
+        np.testing.assert_allclose(boxes[1, index], box, atol=1e-7)
+    np.testing.assert_allclose(scores[1], SCORES, atol=1e-9)
+    assert classes[1].tolist() == CLASSES
+    box, score = np.zeros((3, 16, 4)), np.zeros((3, 16))
+    box[1], score[1] = np.cos(np.arange(64.0)).reshape(16, 4), 100 * np.sin(np.arange(16.0) + 1)
+    for result, x, (total, product, some) in zip(
+        op.gradient(node, batch, [box, score]), inputs, GRADIENTS, strict=True
+    ):
+        assert not result[[0, 2]].any()
+        np.testing.assert_allclose([result.sum(), (result[1:2] * x).sum()], [total, product], rtol=1e-9)
+        np.testing.assert_allclose(result[1].reshape(-1)[3::11][:8], some, atol=1e-7)
+    narrow = [x.astype(np.float32) for x in batch]
+    found = native.run_operator(NAME, json.dumps(ATTRS), "null", narrow, [False, False], 3)
+    for result, wanted in zip(found, (boxes, scores, classes), strict=True):
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(result, wanted, rtol=2e-5, atol=2e-3)
+
+
+def test_maps_of_other_numbers_of_images_are_refused() -> None:
+    op, node, inputs = example()
+    with pytest.raises(ModelError, match=r"input b of YoloDecode has shape \[1, 14, 1, 2\]; expected \[2, 14, H, W\]"):
         op.reference(node, [np.repeat(inputs[0], 2, 0), inputs[1]])
+
+
+def test_a_batch_with_a_threshold_is_refused_with_the_reason() -> None:
+    op, node, inputs = example()
+    batch = [np.repeat(x, 2, 0) for x in inputs]
+    node.attrs["score_threshold"] = 0.25
+    for call in (lambda: op.reference(node, batch), lambda: op.infer(node, [x.shape for x in batch])):
+        with pytest.raises(
+            ModelError, match=r"2 images and score_threshold 0\.25; the images would keep different numbers"
+        ):
+            call()
+    with pytest.raises(NpuforgeError, match="those of a batch would keep different numbers of rows"):
+        narrow = [x.astype(np.float32) for x in batch]
+        native.run_operator(NAME, json.dumps(node.attrs), "null", narrow, [False, False], 3)
 
 
 def test_sizes_without_a_gradient_get_zero_where_the_box_is_infinite() -> None:

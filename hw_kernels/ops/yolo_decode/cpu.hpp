@@ -1,5 +1,5 @@
-// YoloDecode on the CPU partition: raw YOLOv3 maps to boxes [1, N, 4], scores [1, N], classes [1, N]; with a score
-// threshold only the rows above it (op.py has the formulas).
+// YoloDecode on the CPU partition: raw YOLOv3 maps to boxes [I, N, 4], scores [I, N], classes [I, N]; with a score
+// threshold, of one image, only the rows above it (op.py has the formulas).
 #pragma once
 
 #include "hw_kernels/ops/yolo_decode/parallel.hpp"
@@ -29,24 +29,31 @@ inline void register_yolo_decode(Registry& registry) {
             node.check(args.input_count == scales && args.output_count == 3,
                        "one input for each stride and three outputs are needed");
             std::int64_t count = 0;
+            const std::int64_t images = args.in(0).shape.rank == 4 ? args.in(0).shape.dim[0] : 1;
             for (std::size_t i = 0; i < scales; ++i) {
                 const Shape& x = args.in(i).shape;
-                if (args.in(i).type != Type::kFloat32 || x.rank != 4 || x.dim[0] != 1 ||
+                if (args.in(i).type != Type::kFloat32 || x.rank != 4 || images < 1 || x.dim[0] != images ||
                     x.dim[1] != per_scale * (5 + classes))
-                    node.fail("input " + std::to_string(i) + " expected as float32 1x" +
+                    node.fail("input " + std::to_string(i) + " expected as float32 " + std::to_string(images) + "x" +
                               std::to_string(per_scale * (5 + classes)) + "xHxW, found " + x.text());
                 count += per_scale * x.dim[2] * x.dim[3];
             }
+            node.check(images == 1 || threshold == 0.0f,
+                       "with a score_threshold one image is expected: those of a batch would keep different numbers "
+                       "of rows");
             for (std::size_t i = 0; i < 3; ++i) args.out(i).type = Type::kFloat32;
-            args.out(0).shape = Shape{1, count, 4};
-            args.out(1).shape = Shape{1, count};
-            args.out(2).shape = Shape{1, count};
+            args.out(0).shape = Shape{images, count, 4};
+            args.out(1).shape = Shape{images, count};
+            args.out(2).shape = Shape{images, count};
         };
         kernel.run = [=](const Args& args) {
-            std::int64_t offset = 0;
-            for (std::size_t i = 0; i < scales; ++i) {
+            std::int64_t offset = 0;  // boxes of the images and scales before
+            const std::int64_t images = args.in(0).shape.dim[0];
+            for (std::size_t k = 0; k < scales * static_cast<std::size_t>(images); ++k) {
+                const std::size_t i = k % scales;
                 const Shape& x = args.in(i).shape;
-                parallel::YoloDecodeBody body{args.in(i).as<float>(),
+                const auto image = static_cast<std::int64_t>(k / scales);
+                parallel::YoloDecodeBody body{args.in(i).as<float>() + image * x.dim[1] * x.dim[2] * x.dim[3],
                                               args.out(0).as<float>(),
                                               args.out(1).as<float>(),
                                               args.out(2).as<float>(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,13 +47,25 @@ def corners(box: np.ndarray) -> np.ndarray:
 
 
 def kernel_run(attributes: Attributes, inputs: list[Any], mode: str) -> KernelRun:
-    """One call for each map that has a pixel; boxes have 4 fraction bits, scores 14, whatever came in."""
+    """One call for each map of each image that has a pixel; boxes have 4 fraction bits, scores 14, whatever came in."""
+    maps = [store(x, 1, mode) for x in inputs]
+    runs = [_image(attributes, [_one(x, n) for x in maps], mode) for n in range(len(inputs[0]))]
+    results = [np.concatenate(v) for v in zip(*(r.results for r in runs), strict=True)]
+    bounds = [np.concatenate(v) for v in zip(*(r.bounds for r in runs), strict=True)]
+    return KernelRun([c for r in runs for c in r.calls], [x.real for x in maps], results, bounds)
+
+
+def _one(x: Stored, image: int) -> Stored:
+    """One image of stored maps."""
+    return replace(x, bits=x.bits[image : image + 1])
+
+
+def _image(attributes: Attributes, maps: list[Stored], mode: str) -> KernelRun:
     threshold = round(attributes.score_threshold * 2**SCORE_BITS) if attributes.score_threshold > 0 else -1
     classes = attributes.num_classes
     calls: list[KernelCase] = []
     found: list[tuple[np.ndarray, ...]] = [(np.zeros((0, 4)), np.zeros(0), np.zeros(0))]
     bounds: list[tuple[np.ndarray, ...]] = found.copy()
-    maps = [store(x, 1, mode) for x in inputs]
     for x, pairs, stride in zip(maps, attributes.anchors, attributes.strides, strict=True):
         if not x.bits.size:
             continue

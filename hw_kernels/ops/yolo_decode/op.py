@@ -1,18 +1,19 @@
 """YoloDecode (`npuforge::YoloDecode`, version 1): raw YOLOv3 head maps in; boxes, scores and class indices out, in one call.
 
-Inputs: one map per scale, [1, A·(5 + num_classes), H, W], channels ordered (anchor, value), values (tx, ty, tw, th, objectness, classes).
+Inputs: one map per scale, [I, A·(5 + num_classes), H, W] of the same I images, channels ordered (anchor, value), values (tx, ty, tw, th, objectness, classes).
 Attributes: `anchors` (floats: scale by scale, width and height in input pixels), `strides` (ints, one per scale), `num_classes` (int),
 `score_threshold` (float in [0, 1], 0 where absent).
 Outputs, N = Σ A·H·W in the order scale, row, column, anchor:
-boxes [1, N, 4] = (x1, y1, x2, y2) in input pixels; scores [1, N]; classes [1, N], float32 like the others so that all three may be
+boxes [I, N, 4] = (x1, y1, x2, y2) in input pixels; scores [I, N]; classes [I, N], float32 like the others so that all three may be
 joined (indices are small integers, so exact); of equal class probabilities the first counts.
 A `score_threshold` above 0 leaves the M rows with score > score_threshold, in the same order: [1, M, 4], [1, M], [1, M], where M, 0 included, depends on
-the data. Strictly above, as NonMaxSuppression (ONNX's and the kit's) and the heads of the runtime compare, so that the same threshold there and here
+the data: of one image, since the images of a batch would have different M. Strictly above, as NonMaxSuppression (ONNX's and the kit's) and the heads of the runtime compare, so that the same threshold there and here
 selects the same boxes; a score of NaN is not kept. The threshold is a float32, as an ONNX file stores it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,12 @@ class YoloDecode(Op):
             outputs=3,
         ),
         Case(
+            [(3, 14, 2, 1), (3, 14, 1, 2)],
+            {"anchors": [4, 5, 9, 7, 11, 19, 20, 16], "strides": [8, 16], "num_classes": 2},
+            why="a batch",
+            outputs=3,
+        ),
+        Case(
             [(1, 14, 5, 4), (1, 14, 2, 3)],
             {"anchors": [4, 5, 9, 7, 11, 19, 20, 16], "strides": [8, 16], "num_classes": 2, "score_threshold": 0.4},
             why="only rows above a threshold",
@@ -96,31 +103,43 @@ class YoloDecode(Op):
     )
 
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
-        count = -1 if score_threshold(node) > 0 else self._row_count(node, shapes)
-        return [(1, count, 4), (1, count), (1, count)]
+        count = self._row_count(node, shapes)
+        count = -1 if score_threshold(node) > 0 else count
+        images = shapes[0][0]
+        return [(images, count, 4), (images, count), (images, count)]
 
     def largest(self, node: Node, shapes: list[Shape]) -> list[Shape]:
         count = self._row_count(node, shapes)
-        return [(1, count, 4), (1, count), (1, count)]
+        images = shapes[0][0]
+        return [(images, count, 4), (images, count), (images, count)]
 
     def _row_count(self, node: Node, shapes: list[Shape]) -> int:
-        """All rows, before the threshold; ModelError names the input that does not fit."""
+        """All rows of an image, before the threshold; ModelError names the input that does not fit."""
         attributes = Attributes.of(node, len(shapes))
         anchors = attributes.anchors.shape[1]
         channels = anchors * (5 + attributes.num_classes)
         for name, shape in zip(node.inputs, shapes, strict=True):
-            if len(shape) != 4 or shape[0] != 1 or shape[1] != channels:
+            images = shapes[0][0] if shapes[0] else 1
+            if len(shape) != 4 or shape[0] != images or images == 0 or shape[1] != channels:
                 raise ModelError(
-                    f"node {node.name}: input {name} of YoloDecode has shape {list(shape)}; expected [1, {channels}, H, W]"
+                    f"node {node.name}: input {name} of YoloDecode has shape {list(shape)}; expected [{max(images, 1)}, {channels}, H, W]"
                     f" for {anchors} anchors and {attributes.num_classes} classes"
+                )
+            if images != 1 and attributes.score_threshold > 0:
+                raise ModelError(
+                    f"node {node.name}: YoloDecode has {images} images and score_threshold {attributes.score_threshold:g}; the images would keep"
+                    " different numbers of rows: leave score_threshold out and select behind it, or decode each image by a node of its own"
                 )
         return sum(anchors * shape[2] * shape[3] for shape in shapes)
 
     def reference(self, node: Node, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        self._row_count(
-            node, [np.shape(x) for x in inputs]
-        )  # refuses a second image: a framework hands over what it has
+        self._row_count(node, [np.shape(x) for x in inputs])  # refuses what a framework hands over and doesn't fit
         attributes = Attributes.of(node, len(inputs))
+        parts = [self._decoded(attributes, images) for images in _each_image(inputs)]
+        return [np.concatenate(v) for v in zip(*parts, strict=True)]
+
+    def _decoded(self, attributes: Attributes, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Boxes, scores and classes of one image."""
         boxes, scores, classes = [], [], []
         for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
             t = _rows(head.astype(np.float64), len(anchors))
@@ -138,8 +157,15 @@ class YoloDecode(Op):
         The score's gradient goes to the objectness and to the class that was the maximum. Rows that a threshold took away receive nothing.
         """
         attributes = Attributes.of(node, len(inputs))
+        pairs = zip(_each_image(inputs), _each_image(output_gradients), strict=True)
+        parts = [self._image_gradient(attributes, x, dy) for x, dy in pairs]
+        return [np.concatenate(v) for v in zip(*parts, strict=True)]
+
+    def _image_gradient(
+        self, attributes: Attributes, inputs: list[Any], output_gradients: list[np.ndarray]
+    ) -> list[np.ndarray]:
         output_gradients = _spread(output_gradients, inputs, attributes)
-        results: Gradients = []
+        results: list[np.ndarray] = []
         offset = 0
         for head, anchors, stride in zip(inputs, attributes.anchors, attributes.strides, strict=True):
             t = _rows(head.astype(np.float64), len(anchors))
@@ -164,8 +190,18 @@ class YoloDecode(Op):
     ) -> SecondGradients:
         """Of boxes and scores; the class that is the maximum stays the same one, and so do the rows above the threshold."""
         attributes = Attributes.of(node, len(inputs))
+        triples = zip(_each_image(inputs), _each_image(output_gradients), _each_image(directions), strict=True)
+        parts = [self._image_second(attributes, x, dy, v) for x, dy, v in triples]
+        of_inputs, of_outputs = (
+            [np.concatenate(v) for v in zip(*side, strict=True)] for side in zip(*parts, strict=True)
+        )
+        return list(of_inputs), list(of_outputs)
+
+    def _image_second(
+        self, attributes: Attributes, inputs: list[Any], output_gradients: list[np.ndarray], directions: list[Any]
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         output_gradients = _spread(output_gradients, inputs, attributes)
-        results: Gradients = []
+        results: list[np.ndarray] = []
         of_outputs = [np.zeros(np.shape(g)) for g in output_gradients]
         offset = 0
         for head, direction, anchors, stride in zip(
@@ -198,6 +234,11 @@ class YoloDecode(Op):
             results.append(_columns(result))
         kept = _above(_scores(inputs, attributes), attributes)
         return results, [g[:, kept] for g in of_outputs]
+
+
+def _each_image(arrays: Sequence[Any]) -> list[list[np.ndarray]]:
+    """The arrays [1, ...] of every image of [I, ...]."""
+    return [[np.asarray(x)[n : n + 1] for x in arrays] for n in range(len(arrays[0]))]
 
 
 def _best(t: np.ndarray) -> np.ndarray:

@@ -65,21 +65,33 @@ struct YoloDecode : Operator {
         if (in.size() != strides_.size())
             throw std::invalid_argument("YoloDecode: one input for each stride is needed");
         const auto anchors = static_cast<std::int64_t>(per_scale());
-        const Dim one = in.at(0).at(0) * 0 + 1;
+        const Dim images = in.at(0).at(0), one = images * 0 + 1;
         Dim count = one * 0;
         for (const Dims<Dim>& x : in) count = count + x.at(2) * x.at(3) * anchors;
-        out = {{one, count, one * 4}, {one, count}, {one, count}};
+        out = {{images, count, one * 4}, {images, count}, {images, count}};
     }
     template <class Each>
     void run(const Call& call, Each each) const {
-        std::int64_t offset = 0;
+        std::int64_t offset = 0;  // boxes of the images and scales before
         const auto anchors = static_cast<std::int64_t>(per_scale());
-        for (std::size_t i = 0; i < strides_.size(); ++i) {
+        const std::int64_t images = call.input_dims.at(0)[0];
+        const std::size_t scales = strides_.size();
+        for (std::size_t n = 0; n < scales * static_cast<std::size_t>(images); ++n) {
+            const std::size_t i = n % scales;
             const Dims<std::int64_t>& x = call.input_dims.at(i);
-            if (x[0] != 1 || x[1] != anchors * (5 + classes_))
-                throw std::invalid_argument("YoloDecode: an input is not 1 x anchors * (5 + num_classes) x H x W");
-            YoloDecodeBody body{call.in(i),  call.out(0), call.out(1), call.out(2), offset,
-                                x[2] * x[3], x[3],        anchors,     classes_,    static_cast<float>(strides_[i]),
+            if (x[0] != images || x[1] != anchors * (5 + classes_))
+                throw std::invalid_argument("YoloDecode: an input is not images x anchors * (5 + num_classes) x H x W");
+            const auto image = static_cast<std::int64_t>(n / scales);
+            YoloDecodeBody body{call.in(i) + image * x[1] * x[2] * x[3],
+                                call.out(0),
+                                call.out(1),
+                                call.out(2),
+                                offset,
+                                x[2] * x[3],
+                                x[3],
+                                anchors,
+                                classes_,
+                                static_cast<float>(strides_[i]),
                                 {}};
             for (std::size_t k = 0; k < 2 * per_scale(); ++k)
                 body.anchors[k] = static_cast<float>(anchors_[2 * i * per_scale() + k]);
