@@ -80,7 +80,7 @@ def _definition(schema: Any, node: onnx.NodeProto, types: dict[str, bytes], vers
             schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
         )
     else:
-        body.CopyFrom(schema.function_body)
+        body.ParseFromString(schema.get_function_with_opset_version(version))
     has_control_flow = any(a.HasField("g") for n in body.node for a in n.attribute)
     return None if has_control_flow or not body.node else body
 

@@ -141,6 +141,8 @@ def partition(
     left_in_float = not calibrated and is_quantised(graph)
     before_another = {id(p) for n in editor.ordered() if id(n) in region for t in n.inputs if (p := editor.producer(t))}
     for node in editor.ordered():
+        if node.op in CONVOLUTIONS:
+            _check_elements(node, graph)
         node.reason = failed(node, graph, precision) if id(node) in region else HEAD_REASON
         if limit is not None and not node.reason:
             node.reason = limit(node, graph)
@@ -203,6 +205,16 @@ def cpu_operators() -> frozenset[str]:
         for file in folder.glob("*/cpu.hpp")
         for name in re.findall(r'\badd\(\s*"([^"]+)"', file.read_text(encoding="utf-8"))
     )
+
+
+def _check_elements(node: Node, graph: Graph) -> None:
+    for name in (*node.inputs[:2], node.outputs[0]):
+        shape = graph.tensors[name].shape
+        if 0 in shape:
+            raise UnsupportedError(
+                f"node '{node.name}' ({node.op}): tensor '{name}' has shape {list(shape)}, which holds nothing to compute; "
+                "export the network without the empty part, or for a larger input (--shape)"
+            )
 
 
 def _check_cpu(node: Node, editor: Editor, precision: str) -> None:

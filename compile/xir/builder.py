@@ -55,7 +55,9 @@ def dtype_of(name: str) -> tuple[str, int]:
 def stored_shape(shape: Sequence[int], name: str) -> list[int]:
     """XIR has no scalars: they become one element. Empty tensors cannot be stored."""
     if any(d <= 0 for d in shape):
-        raise UnsupportedError(f"tensor {name}: shape {list(shape)}; an .xmodel holds no empty tensors")
+        raise UnsupportedError(
+            f"tensor {name}: shape {list(shape)}; an .xmodel holds no empty tensors; export the network without it"
+        )
     return [int(d) for d in shape] or [1]
 
 
