@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import CalibrationError
 from npuforge.compile.ir.graph import Graph
@@ -66,6 +68,8 @@ def run(graph: Graph, ctx: Context) -> Graph:
         )
     _measure(graph, ctx)
     assert ctx.statistics is not None
+    if ctx.options.mode == "fine":
+        ctx.note(_beyond_pixels(graph, ctx))
     if ctx.options.mode == "pow2":
         if separated := separate_unlike(graph, ctx.statistics, ctx.limit):
             ctx.note(separated)
@@ -77,6 +81,24 @@ def run(graph: Graph, ctx: Context) -> Graph:
             )
             _measure(graph, ctx)
     return graph
+
+
+def _beyond_pixels(graph: Graph, ctx: Context) -> list[str]:
+    """A notice per image input whose samples (float arrays) go beyond what pixels 0 to 255 give by the record: the device takes pixels, and clips them."""
+    assert ctx.statistics is not None
+    region, notices = Region.of(graph), []
+    for tensor in sorted(image_tensors(region, ctx.preprocess) & set(region.entries) & ctx.statistics.tensors.keys()):
+        assert ctx.preprocess is not None
+        seen = ctx.statistics.tensors[tensor]
+        mean, std = (np.asarray(v, np.float64) for v in (ctx.preprocess.mean, ctx.preprocess.std))
+        low, high = (0.0 - mean) / std, (255.0 - mean) / std
+        slack = 0.5 / std  # half a pixel
+        if (seen.low < low - slack).any() or (seen.high > high + slack).any():
+            notices.append(
+                f"input '{tensor}': the calibration arrays hold values from {seen.low.min():.4g} to {seen.high.max():.4g}, but by the preprocessing record pixels "
+                f"give {low.min():.4g} to {high.max():.4g}: the rest is clipped; give the mean and std that the arrays were made with (--preprocess)"
+            )
+    return notices
 
 
 def _measure(graph: Graph, ctx: Context) -> None:

@@ -147,6 +147,20 @@ def test_a_record_can_say_that_there_is_no_image(nets: CommandLine) -> None:
         nets.refused(1, (words,), "compile", "net.onnx", "--calib", "arrays", "--preprocess", "none.yaml", "-o", "c")
 
 
+def test_arrays_beyond_the_pixels_of_the_record_are_noticed(nets: CommandLine) -> None:
+    """An image input takes pixels: what the record (here assumed: pixel/255) cannot give is clipped on the device."""
+    notice = "pixels give 0 to 1: the rest is clipped; give the mean and std"
+    for name, values in (
+        ("inside", RANDOM.uniform(0, 1, (1, 3, 16, 16))),
+        ("beyond", RANDOM.standard_normal((1, 3, 16, 16))),
+    ):
+        Path(name).mkdir()
+        np.savez(f"{name}/a.npz", x=values.astype(np.float32))
+        done = nets("compile", "net.onnx", "--calib", name, "-o", "b")
+        assert done.code == 0
+        assert (notice in done.err) == (name == "beyond"), done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
