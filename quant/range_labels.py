@@ -24,13 +24,37 @@ Labels = dict[str, np.ndarray]  # tensor: int64 [C], equal for channels of one p
 
 
 def range_labels(graph: Graph, statistics: Statistics) -> Labels:
-    """The labels of every tensor that joins unlike ranges, or that such a tensor reaches channel by channel."""
+    """The labels of every tensor that joins unlike ranges, or that such a tensor reaches channel by channel. Behind other CPU operators the measured ranges of
+    the channels say which are one part."""
     labels: Labels = {}
+    joined: set[str] = set()  # what the CPU computes of tensors with labels, or of a concatenation of its own
     for node in graph.nodes:
         found = _output_labels(node, graph, statistics, labels)
-        if found is not None and np.ptp(found) > 0:
-            labels[node.outputs[0]] = found
+        if node.device == "CPU" and (node.op == "Concat" or any(t in labels or t in joined for t in node.inputs)):
+            joined.update(t for t in node.outputs if t)
+            for tensor in node.outputs if found is None else ():
+                _keep(labels, tensor, _measured(tensor, statistics))
+        _keep(labels, node.outputs[0], found)
     return labels
+
+
+def _keep(labels: Labels, tensor: str, found: np.ndarray | None) -> None:
+    if found is not None and np.ptp(found) > 0:
+        labels[tensor] = found
+
+
+def _measured(tensor: str, statistics: Statistics) -> np.ndarray | None:
+    """Channels of a tensor that enters the NPU, in groups of like ranges; None where nothing was measured."""
+    seen = statistics.tensors.get(tensor)
+    return None if seen is None else _grouped([float(v) for v in largest(seen)])
+
+
+def _grouped(sizes: list[float]) -> np.ndarray:
+    """The number of its group of like ranges, for every position."""
+    found = np.zeros(len(sizes), np.int64)
+    for label, group in enumerate(like_groups(sizes)):
+        found[group] = label
+    return found
 
 
 def _output_labels(node: Node, graph: Graph, statistics: Statistics, labels: Labels) -> np.ndarray | None:
@@ -71,9 +95,9 @@ def _joined(node: Node, graph: Graph, statistics: Statistics, labels: Labels) ->
         pieces += [start + np.flatnonzero(own == label) for label in np.unique(own)]
         start += len(own)
     found = np.zeros(start, np.int64)
-    for label, group in enumerate(like_groups([float(size[channels].max(initial=0.0)) for channels in pieces])):
-        for piece in group:
-            found[pieces[piece]] = label
+    groups = _grouped([float(size[channels].max(initial=0.0)) for channels in pieces])
+    for channels, label in zip(pieces, groups, strict=True):
+        found[channels] = label
     return found
 
 
@@ -105,7 +129,10 @@ def flattened_parts(qgraph: QGraph, statistics: Statistics, alpha: float | None)
     labels = range_labels(qgraph.graph, statistics)
     for node in qgraph.graph.nodes:
         output = node.outputs[0]
-        if node.device != "NPU" or output not in labels or operator.get(node).moves_bytes:
+        if output not in labels or output not in qgraph.quant:
+            continue
+        on_npu = node.device == "NPU"
+        if on_npu and operator.get(node).moves_bytes:
             continue
         remedy = "--precision bf16 keeps them"
         if output in qgraph.graph.grids:
@@ -113,7 +140,7 @@ def flattened_parts(qgraph: QGraph, statistics: Statistics, alpha: float | None)
         elif alpha is not None:
             remedy = f"leave out --alpha {alpha:g}, so that every part has scales of its own"
         notices += _few_steps(node, statistics.tensors.get(output), labels[output], qgraph.quant[output].scale, remedy)
-        stage = getattr(qgraph.params[node.name], "stage", None)
+        stage = getattr(qgraph.params[node.name], "stage", None) if on_npu else None
         if stage is not None and stage.kind == "table":
             step = np.full(len(labels[output]), 2.0**-stage.fraction_bits)
             remedy = "a curve's 16 bits in front of it serve all channels: apply it before the concatenation, or take --precision bf16"

@@ -129,6 +129,43 @@ def test_scores_survive_every_reader(
         assert left >= 0.75 * alone
 
 
+def reflected(n: Net, x: str) -> str:
+    """The NPU pads with zeros only."""
+    pads = n.constant([0, 0, 1, 1, 0, 0, 1, 1], np.int64)
+    return n.node("Pad", x, pads, mode="reflect")
+
+
+def stacked(n: Net, x: str) -> str:
+    """One above the other: no concatenation of channels."""
+    return n.node("Concat", x, n.node("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4), axis=2)
+
+
+def bounded(n: Net, x: str) -> str:
+    """Softsign, which the NPU has not: nearly the identity for the scores, of some hundredths, while boxes stay 50 times as large."""
+    small = n.constant(np.array([0.01] * 4 + [0.02] * CLASSES).reshape(1, -1, 1, 1))
+    return n.node("Softsign", n.node("Mul", x, small))
+
+
+@pytest.mark.parametrize("island", [reflected, stacked, bounded])
+def test_scores_survive_the_cpu(island: Callable[[Net, str], str], photographs: list[Path], tmp_path: Path) -> None:
+    """Behind an operator of the CPU that re-enters the NPU every channel of a joined tensor keeps its steps (`fine`)."""
+    n = Net()
+    joined = island(n, yolov5(n))
+    wide = n.node("Conv", joined, n.constant(np.eye(CHANNELS).reshape(CHANNELS, CHANNELS, 1, 1)), kernel_shape=[1, 1])
+    last = n.conv(n.node("Concat", wide, wide, axis=1), 2 * CHANNELS, 64)  # enough work for the NPU to be entered again
+    model = n.save(tmp_path / "net.onnx", last)
+    qgraph, ctx = pipeline.quantize(options(model, photographs, tmp_path / "build", "fine", HeadSpec()))
+    assert [p.device for p in qgraph.graph.partitions][:3] == ["NPU", "CPU", "NPU"]
+    assert not [notice for notice in ctx.notices if "steps" in notice]
+    (entry,) = [t for t in qgraph.graph.partitions[2].inputs if t in qgraph.quant]
+    assert ctx.statistics is not None
+    seen = ctx.statistics.tensors[entry]
+    width = np.maximum(seen.high, 0.0) - np.minimum(seen.low, 0.0)
+    steps = width / qgraph.quant[entry].scale
+    assert len(steps) == CHANNELS and width[:4].max() > 4 * width[4:].max()
+    assert steps[4:].max() > 100 and steps[:4].max() > 100
+
+
 def test_a_common_scale_by_the_users_alpha_is_noticed(photographs: list[Path], tmp_path: Path) -> None:
     n = Net()
     model = n.save(tmp_path / "net.onnx", depthwise(n, yolov8(n)))
