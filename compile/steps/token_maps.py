@@ -39,11 +39,12 @@ LAST, BEFORE_LAST = -1, -2  # where the channels are
 
 @dataclass
 class _Region:
-    """Nodes that hand tokens to each other, in order, the axis of their channels, and the height and width of their maps."""
+    """Nodes that hand tokens to each other, in order, the axis of their channels, the height and width of their maps, the pixel of each token (None: in order)."""
 
     nodes: list[Node]
     axis: int
     size: tuple[int, int] = (1, 1)
+    pixels: np.ndarray | None = None
     written: set[str] = field(default_factory=set)
 
 
@@ -54,7 +55,7 @@ def lift_tokens(editor: Editor) -> bool:
     for axis in (LAST, BEFORE_LAST):
         for region in _regions(editor, axis):
             if _pays(editor, region, total):
-                region.size = _size(editor, region)
+                region.size, region.pixels = _place(editor, region)
                 _rewrite(editor, region)
                 changed = True
     return changed
@@ -162,30 +163,40 @@ def _pays(editor: Editor, region: _Region, total: int) -> bool:
     return work >= SMALL_SHARE * total and work / CPU_MACS_PER_SECOND > seconds
 
 
-def _size(editor: Editor, region: _Region) -> tuple[int, int]:
-    """Height and width of the map that the tokens were or become; else their own axes; else one row."""
+def _place(editor: Editor, region: _Region) -> tuple[tuple[int, int], np.ndarray | None]:
+    """Height and width of the map that the tokens were or become, else their own axes, else one row; pixel of each token where they were moved (windows)."""
     shape = editor.shape(region.nodes[0].outputs[0])
     count = math.prod(shape) // shape[region.axis]
     if region.axis == LAST and len(shape) == 4 and shape[0] == 1:
-        return shape[1], shape[2]
+        return (shape[1], shape[2]), None
     read, left = _border(editor, region)
     for tensor in read:
-        traced = element_numbers(editor, tensor)
-        if traced is None:
-            continue
-        source, numbers, _ = traced
-        _, channels, height, width = editor.shape(source)
-        plain = np.arange(channels * height * width).reshape(channels, -1)
-        rows = numbers.reshape(-1, numbers.shape[-1]).T if region.axis == LAST else numbers.reshape(numbers.shape[-2:])
-        if height * width == count and np.array_equal(rows, plain):
-            return height, width
+        found = _pixels(editor, tensor, region)
+        if found is not None:
+            return found
     for tensor in left:
         for later in _later_shapes(editor, tensor):
             channels = editor.shape(tensor)[region.axis]
             for height, width in (later[2:], later[1:3]):
                 if height * width == count and sorted(later) == sorted((1, channels, height, width)):
-                    return height, width
-    return (count // shape[-2], shape[-2]) if region.axis == LAST else (1, count)
+                    return (height, width), None
+    return ((count // shape[-2], shape[-2]) if region.axis == LAST else (1, count)), None
+
+
+def _pixels(editor: Editor, tensor: str, region: _Region) -> tuple[tuple[int, int], np.ndarray | None] | None:
+    """Size of the map whose pixels the tokens are, each one once, and the pixel of each (None: in order)."""
+    traced = element_numbers(editor, tensor)
+    if traced is None:
+        return None
+    source, numbers, _ = traced
+    _, channels, height, width = editor.shape(source)
+    rows = numbers.reshape(-1, numbers.shape[-1]).T if region.axis == LAST else numbers.reshape(numbers.shape[-2:])
+    pixels = np.arange(height * width)
+    if rows.shape != (channels, height * width) or not np.array_equal(np.sort(rows[0]), pixels):
+        return None
+    if not np.array_equal(rows, rows[0] + np.arange(channels)[:, np.newaxis] * height * width):
+        return None
+    return (height, width), (None if np.array_equal(rows[0], pixels) else rows[0])
 
 
 def _later_shapes(editor: Editor, tensor: str) -> list[tuple[int, ...]]:
@@ -235,27 +246,47 @@ def _convolution(editor: Editor, node: Node, region: _Region, x: str) -> list[st
     ]
 
 
-def _steps(shape: tuple[int, ...], region: _Region) -> list[tuple[tuple[int, ...], list[int]]]:
-    """How tokens of `shape` become their map: shape after each step, and the permutation of a Transpose ([]: a Reshape)."""
-    on_map = (1, shape[region.axis], *region.size)
+Move = list[int] | np.ndarray | None  # permutation of a Transpose, indices of a Gather along the last axis, a Reshape
+
+
+def _steps(shape: tuple[int, ...], region: _Region) -> list[tuple[tuple[int, ...], Move]]:
+    """How tokens of `shape` become their map: shape after each step, and what it is."""
+    channels, count = shape[region.axis], math.prod(region.size)
+    on_map, columns = (1, channels, *region.size), (1, channels, count)
+    last, rows = (1, *region.size, channels), (1, count, channels)
+    steps: list[tuple[tuple[int, ...], Move]] = [(on_map, None)]
+    if region.pixels is not None:
+        steps = [(columns, np.argsort(region.pixels)), *steps]
     if region.axis == BEFORE_LAST:
-        return [(on_map, [])]
-    if len(shape) == 3 and shape[0] == 1:
-        return [((1, shape[2], shape[1]), [0, 2, 1]), (on_map, [])]
-    last = (1, *region.size, shape[-1])
-    turned = (on_map, [0, 3, 1, 2])
-    return [turned] if shape == last else [(last, []), turned]
+        return steps if region.pixels is None or shape == columns else [(columns, None), *steps]
+    if region.pixels is not None or shape == rows:
+        steps = [(columns, [0, 2, 1]), *steps]
+        return steps if shape == rows else [(rows, None), *steps]
+    turned: tuple[tuple[int, ...], Move] = (on_map, [0, 3, 1, 2])
+    return [turned] if shape == last else [(last, None), turned]
 
 
-def _chain(editor: Editor, tensors: list[str], perms: list[list[int]], near: Node) -> None:
-    """Transpose and Reshape from each tensor to the next one."""
-    for (source, target), perm in zip(pairwise(tensors), perms, strict=True):
-        op = "Transpose" if perm else "Reshape"
+def _chain(editor: Editor, tensors: list[str], moves: list[Move], near: Node) -> None:
+    """Transpose, Gather and Reshape from each tensor to the next one."""
+    for (source, target), move in zip(pairwise(tensors), moves, strict=True):
         inputs = [source]
-        if not perm:
+        attrs: dict[str, list[int] | int] = {}
+        if isinstance(move, list):
+            op, attrs = "Transpose", {"perm": move}
+        elif move is not None:
+            op, attrs = "Gather", {"axis": 2}
+            inputs.append(editor.add_constant(f"{target}/indices", move))
+        else:
+            op = "Reshape"
             inputs.append(editor.add_constant(f"{target}/shape", np.asarray(editor.shape(target), np.int64)))
         name = editor.fresh_node(f"{near.name}/{op.lower()}")
-        editor.add(Node(name, op, inputs, [target], {"perm": perm} if perm else {}, sources=list(near.sources)), near)
+        editor.add(Node(name, op, inputs, [target], attrs, sources=list(near.sources)), near)
+
+
+def _inverse(move: Move) -> Move:
+    if move is None:
+        return None
+    return [int(i) for i in np.argsort(move)] if isinstance(move, list) else np.argsort(move)
 
 
 def _fresh(editor: Editor, tensor: str, shapes: list[tuple[int, ...]]) -> list[str]:
@@ -271,7 +302,7 @@ def _enter(editor: Editor, tensor: str, region: _Region) -> str:
     near = editor.producer(tensor) or next(n for n in region.nodes if tensor in n.inputs)
     steps = _steps(editor.shape(tensor), region)
     names = _fresh(editor, tensor, [shape for shape, _ in steps])
-    _chain(editor, [tensor, *names], [perm for _, perm in steps], near)
+    _chain(editor, [tensor, *names], [move for _, move in steps], near)
     return names[-1]
 
 
@@ -289,5 +320,4 @@ def _leave(editor: Editor, tensor: str, region: _Region, outside: bool) -> None:
     for user in {id(u): u for u in editor.users(tensor) if id(u) in inside}.values():
         editor.update(user, inputs=[names[0] if t == tensor else t for t in user.inputs])
     editor.update(node, outputs=[names[0]])
-    perms = [[perm.index(a) for a in range(len(perm))] for _, perm in steps[::-1]]
-    _chain(editor, [*names, tensor], perms, node)
+    _chain(editor, [*names, tensor], [_inverse(move) for _, move in steps[::-1]], node)

@@ -150,6 +150,20 @@ class Network:
             row = self.node(op, [row, self.normal(out, 1)], (1, out, h * w), inner=True)
             self.node("Reshape", [row, self.constant([1, out, h, w])], (1, out, h, w))
             return
+        if h % 2 == 0 and w % 2 == 0 and self.pick(0, 0, 1):
+            apart, windows = (1, c, h // 2, 2, w // 2, 2), (h * w // 4, 4, c)
+            last = self.node("Reshape", [x, self.constant(apart)], apart, inner=True)
+            turned = (1, h // 2, w // 2, 2, 2, c)
+            last = self.node("Transpose", [last], turned, inner=True, perm=[0, 2, 4, 3, 5, 1])
+            last = self.node("Reshape", [last, self.constant(windows)], windows, inner=True)
+            last = self.node("MatMul", [last, self.normal(c, out)], (*windows[:2], out), inner=True)
+            last = self.node(op, [last, self.normal(out)], (*windows[:2], out), inner=True)
+            turned = (*turned[:5], out)
+            last = self.node("Reshape", [last, self.constant(turned)], turned, inner=True)
+            apart = (1, out, h // 2, 2, w // 2, 2)
+            last = self.node("Transpose", [last], apart, inner=True, perm=[0, 5, 1, 3, 2, 4])
+            self.node("Reshape", [last, self.constant([1, out, h, w])], (1, out, h, w))
+            return
         tokens = self.pick((1, h, w), (h, w), (1, h * w), (h * w,))
         last = self.node("Transpose", [x], (1, h, w, c), inner=True, perm=[0, 2, 3, 1])
         last = self.node("Reshape", [last, self.constant([*tokens, c])], (*tokens, c), inner=True)

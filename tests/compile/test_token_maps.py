@@ -206,6 +206,63 @@ def test_windows_and_rows(build, same, constants, rows):
         assert [p.device for p in graph.partitions] == ["NPU"]
 
 
+@pytest.mark.parametrize("shift", [False, True])
+def test_windows_keep_the_pixels_of_their_map(build, same, constants, shift):
+    """Window partition (of a map that may be rolled) and its reverse, as in a Swin block: the products work on the map itself, no move is left."""
+    given = {**constants, "parts": np.array([1, 16, 4, 3, 5, 2]), "windows": np.array([20, 6, 16])}
+    given |= {
+        "apart": np.array([1, 4, 5, 3, 2, 16]),
+        "one": np.array([1]),
+        "end": np.array([99]),
+        "up_to": np.array([11]),
+    }
+    given |= {"zero": np.array([0]), "axis": np.array([2])}
+    start = [("Conv", ["x", "w"], ["t"], CONV, "first")]
+    rolled, back = "t", "m"
+    if shift:
+        rolled, back = "rolled", "unrolled"
+        start += [
+            ("Slice", ["t", "one", "end", "axis"], ["lower"], {}),
+            ("Slice", ["t", "zero", "one", "axis"], ["upper"], {}),
+            ("Concat", ["lower", "upper"], ["rolled"], {"axis": 2}),
+        ]
+    nodes = [
+        *start,
+        ("Reshape", [rolled, "parts"], ["p"], {}),
+        ("Transpose", ["p"], ["q"], {"perm": [0, 2, 4, 3, 5, 1]}),
+        ("Reshape", ["q", "windows"], ["tokens"], {}),
+        *MLP,
+        ("Reshape", ["z", "apart"], ["r"], {}),
+        ("Transpose", ["r"], ["s"], {"perm": [0, 5, 1, 3, 2, 4]}),
+        ("Reshape", ["s", "map"], ["m"], {}),
+    ]
+    if shift:
+        nodes += [
+            ("Slice", ["m", "zero", "up_to", "axis"], ["low"], {}),
+            ("Slice", ["m", "up_to", "end", "axis"], ["high"], {}),
+            ("Concat", ["high", "low"], ["unrolled"], {"axis": 2}),
+        ]
+    nodes.append(("Conv", [back, "w2"], ["y"], CONV, "last"))
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants=given), place=True)
+    assert [p.device for p in graph.partitions] == ["NPU"]
+    assert [n.op for n in graph.nodes if n.op != "ChannelGather"] == ["Conv", "Conv", "Conv", "Add", "Conv"]
+
+
+def test_windows_that_are_not_put_back(build, same, constants):
+    """The tokens leave in the order in which they came."""
+    nodes = [
+        ("Conv", ["x", "w"], ["t"], CONV, "first"),
+        ("Reshape", ["t", "parts"], ["p"], {}),
+        ("Transpose", ["p"], ["q"], {"perm": [0, 2, 4, 3, 5, 1]}),
+        ("Reshape", ["q", "windows"], ["tokens"], {}),
+        *MLP,
+        ("Softmax", ["z"], ["y"], {"axis": 1}),
+    ]
+    given = {**constants, "parts": np.array([1, 16, 4, 3, 5, 2]), "windows": np.array([20, 6, 16])}
+    graph = same(build(nodes, shape=(1, 3, 12, 10), constants=given), place=True)
+    assert "MatMul" not in [n.op for n in graph.nodes]
+
+
 def test_gemm_of_many_rows(build, same, constants, weights):
     nodes = [
         ("Conv", ["x", "w"], ["t"], CONV, "first"),
