@@ -126,10 +126,18 @@ def test_run_refuses_them() -> None:
 
 
 @pytest.mark.torch
-def test_run_refuses_a_second_image_of_yolo_decode() -> None:
+def test_run_decodes_each_image_of_a_batch() -> None:
+    """As each alone; with a threshold, by which images would keep different numbers of rows, or with other channels it is refused."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install npuforge[torch]")
     from npuforge.hw_kernels.bindings.torch_ops import run
 
     attributes: dict[str, Any] = {"anchors": [10.0, 13.0], "strides": [8], "num_classes": 1}
-    with pytest.raises(ModelError, match=r"shape \[2, 6, 2, 2\]; expected \[1, 6, H, W\]"):
-        run("npuforge::YoloDecode", torch.zeros(2, 6, 2, 2), outputs=3, **attributes)
+    x = torch.randn(2, 6, 2, 2, generator=torch.Generator().manual_seed(1))
+    found = run("npuforge::YoloDecode", x, outputs=3, **attributes)
+    alone = [run("npuforge::YoloDecode", image[None], outputs=3, **attributes) for image in x]
+    for whole, parts in zip(found, zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(whole, torch.cat(parts), rtol=0, atol=0)
+    with pytest.raises(ModelError, match="score_threshold"):
+        run("npuforge::YoloDecode", x, outputs=3, score_threshold=0.5, **attributes)
+    with pytest.raises(ModelError, match="expected"):
+        run("npuforge::YoloDecode", torch.zeros(1, 7, 2, 2), outputs=3, **attributes)
