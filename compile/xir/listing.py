@@ -71,6 +71,10 @@ def instructions(subgraph: XSubgraph) -> list[str]:
     code, span = subgraph.get("mc_code"), subgraph.get("npuforge_instructions")
     if span is None or not isinstance(code, bytes):
         return []
+    if not isinstance(span, list):
+        raise FormatError(
+            f"subgraph {subgraph.name!r}: npuforge_instructions is {span!r}; expected the first and the number of them"
+        )
     if len(span) != 2 or len(code) != span[1] * INSTRUCTION_BYTES:
         raise FormatError(
             f"subgraph {subgraph.name!r}: {len(code)} bytes of mc_code; npuforge_instructions {list(span)} needs "

@@ -36,9 +36,13 @@ TENSOR_ATTRS = {  # wire types of what compilers write and runtimes read
     "ddr_addr": "int32",
     "location": "int32",
     "stride": "int32_vec",
+    "npuforge_scale": "double_vec",
+    "npuforge_zero_point": "int32_vec",
+    "npuforge_image_mean": "double_vec",
+    "npuforge_row_stride": "int32",
 }
 _TEXTS = "map_string_2_string"
-SUBGRAPH_ATTRS = {  # wire types, as the vendor's compiler writes them; XIR takes no other
+SUBGRAPH_ATTRS = {  # wire types, as the vendor's compiler writes them (XIR takes no other), and ours
     "device": "string",
     "runner": _TEXTS,
     "dpu_name": "string",
@@ -56,6 +60,9 @@ SUBGRAPH_ATTRS = {  # wire types, as the vendor's compiler writes them; XIR take
     "debug_mode": "string",
     "if_prefetch": "bool",
     "skip_code_gen": "bool",
+    "npuforge_mode": "string",
+    "npuforge_partition": "int32",
+    "npuforge_instructions": "int32_vec",
 }
 NEEDED = {"DPU": ("dpu_name", "runner"), "CPU": ("runner",)}  # attributes of a child of the root, by its device
 

@@ -315,6 +315,10 @@ def test_definition_without_a_default_is_refused() -> None:
             lambda c: c[0].attrs.update(workload=Attr("int64", 1)),
             "'inputs': attribute 'workload' is int64; expected uint64",
         ),
+        (
+            lambda c: c[1].attrs.update(npuforge_instructions=Attr("int32", 7)),
+            "'npu': attribute 'npuforge_instructions' is int32; expected int32_vec",
+        ),
     ],
 )
 def test_subgraph_faults_are_named(change: Callable[[list[XSubgraph]], object], message: str) -> None:
