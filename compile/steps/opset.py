@@ -23,6 +23,7 @@ class _Upgrade:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.version = graph.opset
+        self.before: list[Node] = []  # nodes that the one at hand reads
 
     def constant(self, node: Node, label: str, value: Any, dtype: str) -> str:
         name = f"{node.outputs[0]}/{label}"
@@ -75,9 +76,28 @@ class _Upgrade:
         if self.version == 10:
             scales = self.graph.constants.get(node.inputs[1])
             down = scales is not None and bool((scales < 1).any())
-            node.inputs = [node.inputs[0], "", node.inputs[1]]
             node.attrs["coordinate_transformation_mode"] = "asymmetric"
+            if (
+                scales is not None
+                and down
+                and bool((scales > 1).any())
+                and node.attrs.get("mode", "nearest") == "nearest"
+            ):
+                self._grow_first(node, scales)
+                return
+            node.inputs = [node.inputs[0], "", node.inputs[1]]
             node.attrs["nearest_mode"] = "ceil" if down else "floor"
+
+    def _grow_first(self, node: Node, scales: np.ndarray) -> None:
+        """Axes that grow round down and those that shrink round up (ONNX Runtime): two nodes, one after the other."""
+        grown = f"{node.name}/grown"
+        growing = self.constant(node, "growing", np.maximum(scales, 1), "float32")
+        attrs = node.attrs | {"nearest_mode": "floor"}
+        self.before.append(
+            Node(grown, node.op, [node.inputs[0], "", growing], [grown], attrs, sources=list(node.sources))
+        )
+        node.inputs = [grown, "", self.constant(node, "shrinking", np.minimum(scales, 1), "float32")]
+        node.attrs["nearest_mode"] = "ceil"
 
     def dropout(self, node: Node) -> None:
         training = node.inputs[2] if len(node.inputs) > 2 else ""
@@ -133,6 +153,7 @@ def upgrade(graph: Graph) -> None:
     Softmax before 13 works on the flattened tail: kept here as attribute `flatten`, resolved once shapes are known (`fold`).
     """
     changes = _Upgrade(graph)
+    nodes: list[Node] = []
     for node in graph.nodes:
         if node.op == "BatchNormalization" and node.attrs.get("training_mode"):
             raise UnsupportedError(
@@ -150,4 +171,7 @@ def upgrade(graph: Graph) -> None:
                 node.inputs.pop()
         if node.op in ("Softmax", "LogSoftmax", "Hardmax") and graph.opset < 13:
             node.attrs["flatten"] = node.attrs.pop("axis", 1)
+        nodes += [*changes.before, node]
+        changes.before.clear()
+    graph.nodes = nodes
     graph.opset = max(graph.opset, TARGET)

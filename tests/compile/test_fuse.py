@@ -545,6 +545,13 @@ def test_pools(build, same, weights, op, ceil, extra):
     assert "ceil_mode" not in graph.nodes[0].attrs and len(graph.nodes[0].attrs["ceil_pads"]) == 4
 
 
+@pytest.mark.parametrize("scales", [(0.6, 2.3), (2.3, 0.6), (0.5, 2.0), (1.0, 0.4), (1.7, 1.0), (0.7, 0.3)])
+def test_the_old_nearest_resize_grows_downwards_and_shrinks_upwards(build, same, scales):
+    """Operator set 10, axis by axis, as ONNX Runtime."""
+    constants = {"scales": np.array([1, 1, *scales], np.float32)}
+    same(build([("Resize", ["x", "scales"], ["y"], {"mode": "nearest"})], constants=constants, opset=10))
+
+
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
 def test_a_transposed_convolution_to_the_strides_multiple_ignores_output_padding(build, same, weights, mode):
     """ONNX's text and ONNX Runtime; ONNX's shape inference adds it."""
