@@ -12,6 +12,7 @@ import numpy as np
 from npuforge.board_runtime.devices import open_session
 from npuforge.board_runtime.session import Session, TraceRecord
 from npuforge.compile.host_program import host_program
+from npuforge.compile.integer_graph import executor_of, feeds_of
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.samples import Inputs, Sample, in_graph_layout
@@ -19,7 +20,7 @@ from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.compile.reference import FloatReference, NodesExecutor
 from npuforge.compile.steps.write_files import sha256
 from npuforge.hw_kernels.arch import from_json
-from npuforge.quant.executor import Arrays, IntegerExecutor, dequantise
+from npuforge.quant.executor import Arrays, dequantise
 from npuforge.scripts.build_folder import Build
 from npuforge.scripts.recording import digests, load_recording
 
@@ -98,12 +99,7 @@ class IntegerColumn:
 
     def __init__(self, build: Build) -> None:
         self.qgraph = build.qgraph
-        run_cpu = CpuNodes(self.qgraph.graph)
-        self.executor: IntegerExecutor | LaneExecutor = (
-            LaneExecutor(self.qgraph, from_json(build.manifest["arch"]), run_cpu)
-            if self.qgraph.mode == "bf16"
-            else IntegerExecutor(self.qgraph, run_cpu)
-        )
+        self.executor = executor_of(self.qgraph, lambda: from_json(build.manifest["arch"]), CpuNodes(self.qgraph.graph))
         self._image = build.preprocess.input
 
     @property
@@ -113,11 +109,7 @@ class IntegerColumn:
 
     def feeds(self, image: Sample) -> Arrays:
         """What the graph takes: raw pixels where the image enters so, else tensors as N, C, H, W."""
-        feeds = self.tensors(image)
-        quant = self.qgraph.quant.get(self._image)
-        if quant is not None and quant.image_mean is not None:
-            feeds[self._image] = image.pixels[np.newaxis]
-        return feeds
+        return feeds_of(self.qgraph, image, self._image)
 
     def tensors(self, image: Sample) -> Arrays:
         """The preprocessed inputs in the graph's layout (N, C, H, W)."""

@@ -227,7 +227,8 @@ def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
         operator = find_operator(node.op) if split_operator(node.op)[0] else None
         if operator is not None:
             _refuse_unknown_attributes(node, operator)
-            if all(t in graph.tensors and OPEN not in graph.tensors[t].shape for t in node.inputs if t):
+            lowers = type(operator).lower is not operators.Op.lower
+            if lowers and all(t in graph.tensors and OPEN not in graph.tensors[t].shape for t in node.inputs if t):
                 _asked(operator, node, graph)  # `lower` relies on what this refuses
         lowered = operator.lower(node, graph) if operator is not None else None
         if lowered is None:

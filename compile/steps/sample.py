@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from npuforge.compile.context import Context
+from npuforge.compile.integer_graph import executor_of, feeds_of
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
-from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, in_graph_layout, input_specs, load_sample
-from npuforge.compile.lane_executor import LaneExecutor
+from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, input_specs, load_sample
 from npuforge.compile.reference import NodesExecutor
 from npuforge.hw_kernels.arch import Arch
-from npuforge.quant.executor import IntegerExecutor
 
 SAMPLE, EXPECTED = "sample.npz", "expected.npz"
 DRAWN = "drawn"  # origin of a sample that is no file
@@ -93,12 +92,6 @@ def expected_outputs(ctx: Context, arch: Arch, sample: Sample) -> dict[str, np.n
     """The network's outputs by the numpy semantics of the integer (or bf16) graph; nodes of the CPU partition in ONNX Runtime."""
     qgraph = ctx.qgraph
     assert qgraph is not None
-    run_cpu = NodesExecutor(qgraph.graph)
-    executor: IntegerExecutor | LaneExecutor = (
-        LaneExecutor(qgraph, arch, run_cpu) if qgraph.mode == "bf16" else IntegerExecutor(qgraph, run_cpu)
-    )
-    feeds = in_graph_layout(qgraph.graph, sample.inputs)
-    quant = qgraph.quant.get(ctx.preprocess.input)
-    if quant is not None and quant.image_mean is not None:
-        feeds[ctx.preprocess.input] = sample.pixels[np.newaxis]
+    executor = executor_of(qgraph, lambda: arch, NodesExecutor(qgraph.graph))
+    feeds = feeds_of(qgraph, sample, ctx.preprocess.input)
     return {name: np.asarray(value) for name, value in executor.run_outputs(feeds).items()}
