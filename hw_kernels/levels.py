@@ -1,7 +1,8 @@
 """Levels of an operator: what its class and folder declare, and why where they don't. Read by the contract test and by docs/operators.md.
 
 float: the reference. gradient, second gradient. CPU: cpu.hpp. int8: integer semantics, `fine` and `pow2`. bf16. Both by the engines, or by a kernel of the
-operator's own (`own_kernel`), which no partition runs. HLS: an engine or kernel.hpp. DSL: an NPU program. torch, ORT, TF: the framework bindings.
+operator's own (`own_kernel`), which no partition runs. HLS: an engine or kernel.hpp. DSL: an NPU program, or
+an array program (`array_program`), which no partition runs either. torch, ORT, TF: the framework bindings.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import onnx
 
 from npuforge.compile.ir.graph import Activation
+from npuforge.hw_kernels.dsl.array import ArrayKernel
 from npuforge.hw_kernels.operator import Case, KernelForm, Op, registry
 
 LEVELS = ("float", "gradient", "second gradient", "CPU", "int8", "bf16", "HLS", "DSL", "torch", "ORT", "TF")
@@ -70,6 +72,11 @@ def declared(op: Op, level: str) -> bool:
 def own_kernel(op: Op, level: str) -> KernelForm | None:
     """The kernel that has the level int8 or bf16 where no engine has it; no partition runs it (placement: CPU)."""
     return {"int8": op.kernel_int8, "bf16": op.kernel_bf16}.get(level)
+
+
+def array_program(op: Op) -> ArrayKernel | None:
+    """The operator's array program, where no engine runs it: what other targets' sources are generated from."""
+    return op.dsl if isinstance(op.dsl, ArrayKernel) else None
 
 
 def runs_as(op: Op) -> list[str]:

@@ -128,7 +128,8 @@ class Op:
     kernel_bf16: ClassVar[KernelForm | None] = None
     # Set by the code generator in the operator's own class: the NPU-DSL program and the cycle cost.
     program: ClassVar[Callable[..., Any] | None] = None
-    # The NPU-DSL text (`dsl.kernel.kernel`) of an operator that the NPU runs as another one's activation: sources for other targets come from it.
+    # The NPU-DSL text of an operator that the NPU runs as another one's activation (`dsl.kernel.kernel`) or not at all (`dsl.array.array_kernel`): sources
+    # for other targets come from it.
     dsl: ClassVar[Any] = None
     cost: ClassVar[Callable[..., Any] | None] = None
 

@@ -11,7 +11,7 @@ from npuforge.compile.xir.builder import Builder, dtype_of, integers, stored_sha
 from npuforge.compile.xir.model import XTensor
 from npuforge.compile.xir.npu_ops import has_own_form
 from npuforge.compile.xir.validate import is_builtin, op_problems
-from npuforge.hw_kernels.levels import LEVELS, declared, is_standard, own_kernel, reason, through
+from npuforge.hw_kernels.levels import LEVELS, array_program, declared, is_standard, own_kernel, reason, through
 from npuforge.hw_kernels.operator import Op, case_graph, registry
 
 COLUMNS = (*LEVELS[:8], "XIR", *LEVELS[8:])
@@ -62,11 +62,13 @@ class Notes:
 
 
 def cell(op: Op, level: str, notes: Notes) -> str:
-    """✓, ✓ with the operators that have the level in this one's place or "own kernel", or a mark with the reason."""
+    """✓, ✓ with the operators that have the level in this one's place or "own kernel" or "array program", or a mark with the reason."""
     if declared(op, level):
         return YES
     if own_kernel(op, level) is not None:
         return f"{YES} own kernel"
+    if level == "DSL" and array_program(op) is not None:
+        return f"{YES} array program"
     others = through(op, level)
     return f"{YES} {', '.join(others)}" if others else notes.mark(reason(op, level))
 
@@ -81,7 +83,8 @@ def page() -> str:
         "test case of the operator (torch, ORT, TF: `test_torch_*.py`, `test_onnxruntime_binding.py`, `test_tensorflow_binding.py`, where these are installed); names behind it are the",
         "operators that the import turns it into, always or where the NPU takes it. A number is the reason, below. int8 stands for both arithmetics, `fine` and `pow2`.",
         "*own kernel*: HLS C++ of the operator's own on int8 (both arithmetics) or bf16 in NHWC-16, held by `test_operator_contract_kernels.py` to its integers and its stated",
-        "error; the NPU partition does not run it: the node is placed on the CPU, in float.",
+        "error; the NPU partition does not run it: the node is placed on the CPU, in float. *array program*: text of the NPU DSL over arrays, held by",
+        "`test_operator_contract_dsl.py` to the reference; CANN's TBE source is made from it (docs/targets.md), no partition runs it.",
         "What depends on constants only is computed by the import and runs nowhere; where the reasons say what the import makes of an operator,",
         "`tests/compile/test_placed_as_others.py` runs it.",
         "",

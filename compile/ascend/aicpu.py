@@ -1,4 +1,4 @@
-"""AI CPU operators for CANN: custom operators that no TBE vector program expresses, computed by the kernels of the CPU partition (`cpu.hpp`).
+"""AI CPU operators for CANN: custom operators without an NPU-DSL program that takes the network's nodes, computed by the kernels of the CPU partition (`cpu.hpp`).
 
 Files for all of a network's such operators: `npuforge_cpu.h` (kernels and what they stand on), `npuforge_aicpu_kernels.cc` (what CANN calls),
 `npuforge_aicpu_proto.cc` (prototypes, shapes); for each one `<operator>.ini` (operator information) and `<operator>_plugin.cc` (ONNX parser).
@@ -66,26 +66,32 @@ def operators_of(model: onnx.ModelProto, signatures: list[Signature]) -> list[Ai
     found = []
     for signature in signatures:
         nodes = [n for n in model.graph.node if (n.domain, n.op_type) == (signature.domain, signature.type)]
-        entry = AiCpuOperator(signature, {a.name: a.type for a in nodes[0].attribute})
+        entry = AiCpuOperator(signature, attribute_kinds(nodes))
         entry.sized_by_data = _sized_by_data(f"{signature.domain}::{signature.type}", set(entry.attributes))
-        for node in nodes:
-            for what, here, first in (
-                ("inputs", len(node.input), len(nodes[0].input)),
-                ("attributes", sorted(a.name for a in node.attribute), sorted(entry.attributes)),
-            ):
-                if here != first:
-                    raise UnsupportedError(
-                        f"node '{node.name}': {signature.type} has {what} {here}, node '{nodes[0].name}' {first}; one operator of CANN has the "
-                        "same on every node, so write them out on each"
-                    )
-        for name, kind in entry.attributes.items():
-            if kind not in _KINDS:
-                raise UnsupportedError(
-                    f"node '{nodes[0].name}': attribute {name} of {signature.type} is {AttributeProto.AttributeType.Name(kind)}; "
-                    "expected a number or a list of numbers"
-                )
         found.append(entry)
     return found
+
+
+def attribute_kinds(nodes: list[onnx.NodeProto]) -> dict[str, int]:
+    """Name -> kind of the attributes of an operator's nodes; UnsupportedError where these differ in inputs or attributes, or have others than numbers."""
+    kinds = {a.name: int(a.type) for a in nodes[0].attribute}
+    for node in nodes:
+        for what, here, first in (
+            ("inputs", len(node.input), len(nodes[0].input)),
+            ("attributes", sorted(a.name for a in node.attribute), sorted(kinds)),
+        ):
+            if here != first:
+                raise UnsupportedError(
+                    f"node '{node.name}': {node.op_type} has {what} {here}, node '{nodes[0].name}' {first}; one operator of CANN has the "
+                    "same on every node, so write them out on each"
+                )
+    for name, kind in kinds.items():
+        if kind not in _KINDS:
+            raise UnsupportedError(
+                f"node '{nodes[0].name}': attribute {name} of {nodes[0].op_type} is {AttributeProto.AttributeType.Name(kind)}; "
+                "expected a number or a list of numbers"
+            )
+    return kinds
 
 
 def _sized_by_data(name: str, attributes: set[str]) -> bool:

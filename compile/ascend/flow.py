@@ -1,7 +1,8 @@
 """`--target ascend:SOC`: the network as ONNX with its custom domain, CANN's files for each custom operator, the `atc` command line.
 
-Files: `model.onnx`; per operator with an NPU-DSL program `<name>.py`, `.ini`, `_plugin.cc`, `_proto.cc`; the others' for the AI CPU (aicpu.py); `atc.sh`;
-`ascend.json`; `atc.log` and `model.om` only where `atc` is. Compositions of standard operators without a program are written as those.
+Files: `model.onnx`; per operator `<name>.py` (TBE source from its NPU-DSL program, over tiles: tbe.py, over arrays: tbe_arrays.py), `.ini`, `_plugin.cc`,
+prototypes; nodes that a program refuses are computed by the AI CPU (aicpu.py); `atc.sh`; `ascend.json`; `atc.log` and `model.om` only where `atc` is.
+Compositions of standard operators without a program are written as those.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import Any
 
 import onnx
 
-from npuforge.compile.ascend import aicpu, tbe
+from npuforge.compile.ascend import aicpu, tbe, tbe_arrays
 from npuforge.compile.context import Context, Options
-from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
+from npuforge.compile.ir.errors import InstructionError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.onnxruntime.export import lower, signatures_of
-from npuforge.compile.steps.import_onnx import prepare_model
+from npuforge.compile.steps.import_onnx import prepare_model, tensor_shapes
 from npuforge.compile.steps.infer import find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.compile.steps.write_files import staging
+from npuforge.hw_kernels.bindings.model_types import tensor_types
+from npuforge.hw_kernels.dsl.array import ArrayKernel
 from npuforge.hw_kernels.dsl.kernel import Kernel
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.operator import Op
@@ -35,13 +38,13 @@ PROGRAM = "atc"
 
 @dataclass
 class AscendBuild:
-    """What was made. `operators`: custom operator -> its files. `on_ai_cpu`: those of them that the AI CPU computes. `lowered`: node -> operator written
-    as standard ones. `without_source`: node -> custom operator that has neither an NPU-DSL program nor a C++ kernel."""
+    """What was made. `operators`: custom operator -> its files. `on_ai_cpu`: those of them that the AI CPU computes -> why. `lowered`: node -> operator
+    written as standard ones. `without_source`: node -> custom operator that has neither an NPU-DSL program nor a C++ kernel."""
 
     soc: str
     command: list[str] = field(default_factory=list)
     operators: dict[str, list[str]] = field(default_factory=dict)
-    on_ai_cpu: list[str] = field(default_factory=list)
+    on_ai_cpu: dict[str, str] = field(default_factory=dict)
     lowered: dict[str, str] = field(default_factory=dict)
     without_source: dict[str, str] = field(default_factory=dict)
     ran: bool = False
@@ -59,27 +62,50 @@ def soc_of(target: str) -> str:
     return soc or DEFAULT_SOC
 
 
-def program_of(operator: Op) -> Kernel | None:
+def program_of(operator: Op) -> Kernel | ArrayKernel | None:
     """The operator's NPU-DSL program."""
     return operator.program.kernel if isinstance(operator.program, KernelProgram) else operator.dsl
 
 
 def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], dict[str, str]]:
-    """The model's custom operators that have an NPU-DSL program, and the nodes of those that have none."""
+    """The model's custom operators that have an NPU-DSL program over tiles, and the nodes of the others."""
     found: dict[str, tbe.CustomOperator] = {}
-    without: dict[str, str] = {}
+    others: dict[str, str] = {}
     for node in model.graph.node:
         if node.domain in STANDARD:
             continue
         name = operator_name(node.domain, node.op_type)
         operator = find_operator(name)
         kernel = None if operator is None else program_of(operator)
-        if kernel is None:
-            without[node.name] = name
+        if not isinstance(kernel, Kernel):
+            others[node.name] = name
             continue
         entry = found.setdefault(name, tbe.CustomOperator(node.domain, node.op_type, kernel))
         entry.add(node.name, attributes(node))
-    return list(found.values()), without
+    return list(found.values()), others
+
+
+def array_operators(model: onnx.ModelProto, names: list[str]) -> tuple[list[tbe_arrays.ArrayOperator], dict[str, str]]:
+    """Those of the custom operators `names` whose array program takes every node of the network; why each of the others has no source."""
+    shapes, types = tensor_shapes(model), tensor_types(model)
+    found, reasons = [], {}
+    for name in names:
+        nodes = [n for n in model.graph.node if operator_name(n.domain, n.op_type) == name]
+        operator = find_operator(name)
+        kernel = None if operator is None else program_of(operator)
+        if not isinstance(kernel, ArrayKernel):
+            reasons[name] = "it has no NPU-DSL program"
+            continue
+        first = nodes[0]
+        made = tbe_arrays.ArrayOperator(first.domain, first.op_type, kernel, [], [], aicpu.attribute_kinds(nodes))
+        try:
+            for node in nodes:
+                made.add_node(node, attributes(node), shapes, types)
+        except InstructionError as refusal:
+            reasons[name] = f"node '{node.name}': {refusal}"
+        else:
+            found.append(made)
+    return found, reasons
 
 
 def command_line(model: onnx.ModelProto, soc: str) -> list[str]:
@@ -100,11 +126,14 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
     model = prepare_model(options.model, options.shapes)
     build.lowered = lower(model, kept_as_is=lambda op: program_of(op) is not None)
     operators, others = custom_operators(model)
+    of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())))
     signatures, _ = signatures_of(model)
-    on_ai_cpu = aicpu.operators_of(model, [s for s in signatures if f"{s.domain}::{s.type}" in others.values()])
-    _refuse_same_type([(o.domain, o.type) for o in operators] + [(o.signature.domain, o.type) for o in on_ai_cpu])
-    build.on_ai_cpu = [f"{o.signature.domain}::{o.type}" for o in on_ai_cpu]
-    build.without_source = {node: name for node, name in others.items() if name not in build.on_ai_cpu}
+    on_ai_cpu = aicpu.operators_of(model, [s for s in signatures if f"{s.domain}::{s.type}" in reasons])
+    named = [(o.domain, o.type) for o in operators] + [(made.domain, made.type) for made in of_arrays]
+    _refuse_same_type(named + [(o.signature.domain, o.type) for o in on_ai_cpu])
+    build.on_ai_cpu = {name: reasons[name] for name in (f"{o.signature.domain}::{o.type}" for o in on_ai_cpu)}
+    nowhere = reasons.keys() - build.on_ai_cpu.keys()
+    build.without_source = {node: name for node, name in others.items() if name in nowhere}
     build.command = command_line(model, soc)
     versions = {o.domain: o.version for o in model.opset_import}
     with staging(options.output, sources=options.sources) as folder:
@@ -119,6 +148,15 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
             }
             texts |= own
             build.operators[f"{operator.domain}::{operator.type}"] = list(own)
+        for made in of_arrays:
+            own = {
+                f"{made.file}.py": tbe_arrays.source(made),
+                f"{made.file}.ini": tbe_arrays.information(made),
+                f"{made.file}_plugin.cc": tbe.parser_plugin(made.domain, made.type, versions[made.domain], "TVM"),
+                f"{made.file}_proto.cc": tbe_arrays.prototype(made),
+            }
+            texts |= own
+            build.operators[f"{made.domain}::{made.type}"] = list(own)
         if on_ai_cpu:
             texts |= aicpu.files(on_ai_cpu, versions)
         for name, entry in zip(build.on_ai_cpu, on_ai_cpu, strict=True):
@@ -130,12 +168,13 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
         (folder / "atc.sh").write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
         ctx.note(f"node '{node}' ({name}) is written as standard operators" for node, name in build.lowered.items())
         ctx.note(
-            f"{name} has no NPU-DSL program: the AI CPU computes it, with {aicpu.KERNELS}" for name in build.on_ai_cpu
+            f"{name}: the AI CPU computes it, with {aicpu.KERNELS}: {reason}"
+            for name, reason in build.on_ai_cpu.items()
         )
         for node, name in build.without_source.items():
             ctx.note(
                 [
-                    f"node '{node}' ({name}) has neither an NPU-DSL program nor a C++ kernel, so no source was made (docs/npu-dsl.md)"
+                    f"node '{node}' ({name}) has no source, and no C++ kernel for the AI CPU: {reasons[name]} (docs/npu-dsl.md)"
                 ]
             )
         _run(build, folder)

@@ -17,12 +17,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from npuforge.compile.ir.errors import ModelError, UnsupportedError, UsageError
+from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.control_flow import write_out
 from npuforge.compile.steps.dequantise import take_pairs
 from npuforge.compile.steps.functions import Origins, expand_functions
-from npuforge.compile.steps.infer import propagate
+from npuforge.compile.steps.infer import fill_shapes, propagate
 from npuforge.compile.steps.onnx_file import check_model, read_model
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.compile.steps.opset import upgrade
@@ -100,6 +100,19 @@ def prepare_model(source: str | Path | onnx.ModelProto, shapes: Shapes | None = 
     _name_nodes(model)
     _fix_inputs(model, shapes or {})
     return model
+
+
+def tensor_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Static shapes by tensor of a prepared model, as far as they are known; -1 is a dimension that only the data decide. A model that cannot be imported
+    has those of its inputs and constants."""
+    shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.input}
+    shapes |= {i.name: tuple(i.dims) for i in model.graph.initializer}
+    try:
+        graph = _to_graph(model, "shapes", {})
+    except NpuforgeError:
+        return shapes
+    fill_shapes(graph)
+    return shapes | {name: info.shape for name, info in graph.tensors.items()}
 
 
 def _name_nodes(model: onnx.ModelProto) -> None:

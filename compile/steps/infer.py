@@ -59,6 +59,22 @@ def propagate(graph: Graph) -> None:
     _write_constant_outputs(graph)
 
 
+def fill_shapes(graph: Graph) -> None:
+    """`graph.tensors` of the tensors whose shape is known with every node left as it is; the others are absent."""
+    for name, value in graph.constants.items():
+        graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+    for node in graph.nodes:
+        try:
+            values = _constant_outputs(graph, node)
+            if values is None:
+                _infer(graph, node)
+        except NpuforgeError:
+            continue
+        for name, value in zip(node.outputs, values or (), strict=False):
+            graph.constants[name] = value
+            graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+
+
 def _write_constant_outputs(graph: Graph) -> None:
     """An output that does not depend on the input (anchors, a shape) is copied out by a node, as every output has one that writes it."""
     for name in dict.fromkeys(graph.outputs):

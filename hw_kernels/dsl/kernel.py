@@ -12,15 +12,15 @@ meaning, `optimise` makes engine instructions of it, `kernel_program.py` runs th
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npuforge.compile.ir.errors import InstructionError, NpuforgeError
+from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.dsl.kernel_optimise import STAGED, optimise
 from npuforge.hw_kernels.dsl.tile import Dtype
 from npuforge.hw_kernels.dsl.trace import Operation, Trace, Value, tracing
+from npuforge.hw_kernels.dsl.traced_function import TracedFunction, keyword_only
 from npuforge.hw_kernels.dsl.vocabulary import (
     BF16,
     INT8,
@@ -113,52 +113,25 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(TracedFunction):
     """A program: what `kernel` makes of a function. Keyword-only arguments of the function are node attributes."""
 
-    function: Callable[..., Any]
-    name: str
-    inputs: int
-    attributes: tuple[str, ...]
+    inputs: int = 0
 
     def trace(self, attributes: dict[str, Any] | None = None, dtype: Dtype = BF16) -> Trace:
         """Runs the function once on symbolic tiles of `dtype`, int8 or bf16."""
         assert dtype in STORED
         trace = Trace(self.name, self.inputs, dtype=dtype)
-        given = {k: v for k, v in (attributes or {}).items() if k in self.attributes}
-        self._require(given)
+        given = self.given(attributes)
         with tracing(trace):
             tiles = [trace.add(Operation("input", number, dtype=dtype)) for number in range(self.inputs)]
-            try:
-                result = self.function(*tiles, **given)
-            except NpuforgeError:
-                raise
-            except Exception as error:  # the user's Python: whatever it raises
-                raise InstructionError(
-                    f"{self._line_of(error)}: {self.name}: {type(error).__name__}: {error}; the program is run once, on tiles without values"
-                ) from error
-        place = f"{self.function.__code__.co_filename}:{self.function.__code__.co_firstlineno}"
+            result = self.run(tiles, given)
         if not isinstance(result, Value) or result.trace is not trace:
-            raise InstructionError(f"{place}: {self.name}: a program returns one tile, found {type(result).__name__}")
-        trace.result = _finished(trace, result, place)
-        return trace
-
-    def _require(self, given: dict[str, Any]) -> None:
-        """InstructionError at the function's line where an attribute without a default is missing."""
-        parameters = inspect.signature(self.function).parameters
-        missing = [n for n in self.attributes if n not in given and parameters[n].default is inspect.Parameter.empty]
-        if missing:
             raise InstructionError(
-                f"{self._line_of(None)}: {self.name}: the node lacks the attribute {missing[0]}, which has no default; "
-                f"set it in the network, or write `{missing[0]}=...` in the program"
+                f"{self.place}: {self.name}: a program returns one tile, found {type(result).__name__}"
             )
-
-    def _line_of(self, error: Exception | None) -> str:
-        """file:line of the program where `error` comes from: its last line in the program's file, the function's first if it was not entered."""
-        code = self.function.__code__
-        frames = traceback.extract_tb(error.__traceback__) if error is not None else []
-        lines = [f.lineno for f in frames if f.filename == code.co_filename]
-        return f"{code.co_filename}:{lines[-1] if lines else code.co_firstlineno}"
+        trace.result = _finished(trace, result, self.place)
+        return trace
 
     def meaning(self, attributes: dict[str, Any] | None = None) -> Trace:
         """The trace for shapes and float64 values, which precisions share: a program may have been written for one of them only."""
@@ -196,5 +169,4 @@ def kernel(function: Callable[..., Any]) -> Kernel:
         raise InstructionError(
             f"{code.co_filename}:{code.co_firstlineno}: {function.__name__}: a program takes a fixed number of tiles, at least one"
         )
-    attributes = tuple(p.name for p in parameters if p.kind == p.KEYWORD_ONLY)
-    return Kernel(function, function.__name__, len(tiles), attributes)
+    return Kernel(function, function.__name__, keyword_only(function), len(tiles))

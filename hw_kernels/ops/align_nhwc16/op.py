@@ -9,12 +9,21 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.dsl.array import array_kernel, broadcast, concat, transpose
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.kernel_data import real, store
 from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, KernelForm, KernelRun, Shape, register
 
 LANES = 16
+
+
+@array_kernel
+def align_nhwc16(x: Any) -> Any:
+    """The same for the NPU DSL."""
+    y = transpose(x, (0, 2, 3, 1))
+    missing = -x.shape[1] % LANES
+    return concat([y, broadcast(0.0, (*y.shape[:3], missing))], 3) if missing else y
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -58,6 +67,7 @@ class AlignNhwc16(Mover, HostOp):
     attributes = ()
     onnx = ("npuforge::AlignNhwc16",)
     kernel = HlsKernel("align_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int8_t*"), _kernel_case)
+    dsl = align_nhwc16
     kernel_int8 = _form("int8_t")
     kernel_bf16 = _form("uint16_t")
     cases = (

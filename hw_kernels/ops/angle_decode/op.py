@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,19 @@ import numpy as np
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import cordic
+from npuforge.hw_kernels.dsl.array import array_kernel, part, vatan2, vcmpsel, vmuls
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
 from npuforge.hw_kernels.ops.angle_decode.fixed import KERNEL_BF16, KERNEL_INT8
+
+
+@array_kernel
+def angle_decode(x: Any, *, axis: int = 1) -> Any:
+    """The same for the NPU DSL."""
+    count = x.shape[axis]
+    sine, cosine = part(x, axis, 0, count // 2), part(x, axis, count // 2, count)
+    angle = vmuls(vatan2(sine, cosine), 0.5)
+    return vcmpsel(angle, math.pi / 2, "ge", -math.pi / 2, angle)
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -31,6 +42,7 @@ class AngleDecode(HostOp):
     attributes = ("axis",)
     onnx = ("npuforge::AngleDecode",)
     kernel = HlsKernel("angle_decode", ("const int16_t*", "const int16_t*", "int16_t*"), _kernel_case)
+    dsl = angle_decode
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     cases = (
         Case([(1, 6, 4, 5)], {"axis": 1}),

@@ -8,9 +8,17 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Node
 from npuforge.hw_kernels import cordic
+from npuforge.hw_kernels.dsl.array import array_kernel, concat, vcos, vmuls, vsin
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
 from npuforge.hw_kernels.ops.angle_encode.fixed import KERNEL_BF16, KERNEL_INT8
+
+
+@array_kernel
+def angle_encode(x: Any, *, axis: int = 1) -> Any:
+    """The same for the NPU DSL."""
+    twice = vmuls(x, 2.0)
+    return concat([vsin(twice), vcos(twice)], axis)
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -28,6 +36,7 @@ class AngleEncode(HostOp):
     attributes = ("axis",)
     onnx = ("npuforge::AngleEncode",)
     kernel = HlsKernel("angle_encode", ("const int16_t*", "int16_t*", "int16_t*"), _kernel_case)
+    dsl = angle_encode
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     cases = (
         Case([(1, 3, 4, 5)], {"axis": 1}, why="three anchors: six channels"),

@@ -12,6 +12,7 @@ from npuforge.hw_kernels.gradients import Bilinear
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, Shape, register
 from npuforge.hw_kernels.ops.csr_matmul.fixed import KERNEL_BF16, KERNEL_INT8, integer_product
+from npuforge.hw_kernels.ops.csr_matmul.program import csr_matmul
 
 
 def random_csr(random: np.random.Generator, rows: int, columns: int, density: float) -> tuple[np.ndarray, ...]:
@@ -57,6 +58,7 @@ class CsrMatMul(Bilinear, HostOp):
         ),
         _kernel_case,
     )
+    dsl = csr_matmul
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     cases = (
         Case([(7, 5)], constants=[(), (), ()], values=_values(6, 7, 5, 0.3)),

@@ -9,6 +9,7 @@ import numpy as np
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.ir.quantization import OutputStage
 from npuforge.hw_kernels.arithmetic import pwl_stage
+from npuforge.hw_kernels.dsl.array import array_kernel, vcmpsel, vmuls
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, HlsKernel, KernelCase, SecondGradients, Shape, register
 from npuforge.hw_kernels.ops.leaky_relu_mask.on_npu_data import KERNEL_BF16, KERNEL_INT8
@@ -18,6 +19,12 @@ def integer_mask(x: np.ndarray, z_in: np.ndarray, stage: OutputStage) -> tuple[n
     """The normative bits of one block of 16 lanes: int8 outputs, and a word with bit `lane` set where x > z_in."""
     centred = x.astype(np.int64) - z_in
     return pwl_stage(centred, stage), np.array([sum(1 << i for i in range(16) if centred[i] > 0)], np.uint16)
+
+
+@array_kernel
+def leaky_relu_mask(x: Any, *, alpha: float = 0.01) -> Any:
+    """The same for the NPU DSL."""
+    return vcmpsel(x, 0.0, "lt", vmuls(x, alpha), x), vcmpsel(x, 0.0, "gt", 1.0, 0.0)
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -60,6 +67,7 @@ class LeakyReluMask(HostOp):
         ),
         _kernel_case,
     )
+    dsl = leaky_relu_mask
     kernel_int8 = KERNEL_INT8
     kernel_bf16 = KERNEL_BF16
     cases = (

@@ -8,10 +8,12 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.dsl.array import array_kernel
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.rotated_iou.fixed import KERNEL, KERNEL_BF16, KERNEL_INT8
 from npuforge.hw_kernels.rotated import overlap
+from npuforge.hw_kernels.rotated_program import pair_overlaps
 
 
 def random_boxes(random: np.random.Generator, count: int) -> np.ndarray:
@@ -21,10 +23,17 @@ def random_boxes(random: np.random.Generator, count: int) -> np.ndarray:
     )
 
 
+@array_kernel
+def rotated_iou(a: Any, b: Any) -> Any:
+    """The same for the NPU DSL."""
+    return pair_overlaps(a, b)
+
+
 @register
 class RotatedIou(HostOp):
     """y[i, j] = area of a[i] and b[j] / area of a[i] or b[j]; boxes (cx, cy, width, height, angle in radians)"""
 
+    dsl = rotated_iou
     kernel = KERNEL
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::RotatedIou",)

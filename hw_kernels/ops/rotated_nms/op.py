@@ -12,6 +12,7 @@ from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Shape, register
 from npuforge.hw_kernels.ops.rotated_iou.op import random_boxes
 from npuforge.hw_kernels.ops.rotated_nms.fixed import KERNEL, KERNEL_BF16, KERNEL_INT8
+from npuforge.hw_kernels.ops.rotated_nms.program import rotated_nms
 from npuforge.hw_kernels.rotated import overlap
 
 
@@ -23,6 +24,7 @@ def _values(boxes: int, classes: int) -> Any:
 class RotatedNms(HostOp):
     """per class the best boxes that overlap no better one by more than iou_threshold; inputs boxes [N, 5], scores [C, N]"""
 
+    dsl = rotated_nms
     kernel = KERNEL
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::RotatedNms",)

@@ -12,6 +12,7 @@ from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, register
 from npuforge.hw_kernels.ops.rotated_roi_align.fixed import KERNEL
 from npuforge.hw_kernels.ops.rotated_roi_align.npu_data import KERNEL_BF16, KERNEL_INT8
+from npuforge.hw_kernels.ops.rotated_roi_align.program import rotated_roi_align
 from npuforge.hw_kernels.ops.rotated_roi_align.samples import sample_bins
 
 
@@ -30,6 +31,7 @@ def _regions(random: np.random.Generator) -> np.ndarray:
 class RotatedRoiAlign(HostOp):
     """y[k, c, i, j] = mean of x[batch of k, c] sampled in bin (i, j) of region k; regions (batch, cx, cy, width, height, angle in radians)"""
 
+    dsl = rotated_roi_align
     kernel = KERNEL
     kernel_int8, kernel_bf16 = KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::RotatedRoiAlign",)

@@ -9,10 +9,17 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError
 from npuforge.compile.ir.graph import Node
+from npuforge.hw_kernels.dsl.array import array_kernel, part, transpose
 from npuforge.hw_kernels.gradients import Mover
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.kernel_data import real, store
 from npuforge.hw_kernels.operator import Case, HlsKernel, KernelCase, KernelForm, KernelRun, Shape, register
+
+
+@array_kernel
+def unalign_nhwc16(x: Any, *, channels: int) -> Any:
+    """The same for the NPU DSL."""
+    return transpose(part(x, 3, 0, channels), (0, 3, 1, 2))
 
 
 def _kernel_case(random: np.random.Generator) -> KernelCase:
@@ -50,6 +57,7 @@ class UnalignNhwc16(Mover, HostOp):
     attributes = ("channels",)
     onnx = ("npuforge::UnalignNhwc16",)
     kernel = HlsKernel("unalign_nhwc16", ("const int8_t*", "int32_t", "int32_t", "int32_t", "int8_t*"), _kernel_case)
+    dsl = unalign_nhwc16
     kernel_int8 = _form("int8_t")
     kernel_bf16 = _form("uint16_t")
     cases = (

@@ -25,6 +25,7 @@ from npuforge.hw_kernels.operator import Case, Gradients, Op, SecondGradients, S
 from npuforge.hw_kernels.ops.yolo_decode.attributes import Attributes, score_threshold
 from npuforge.hw_kernels.ops.yolo_decode.fixed import KERNEL
 from npuforge.hw_kernels.ops.yolo_decode.npu_data import KERNEL_BF16, KERNEL_INT8
+from npuforge.hw_kernels.ops.yolo_decode.program import yolo_decode
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -56,6 +57,7 @@ class YoloDecode(Op):
     box = (bx − bw/2, by − bh/2, bx + bw/2, by + bh/2); score = σ(objectness)·max σ(classes); class = argmax;
     with a score_threshold only the rows whose score is above it"""
 
+    dsl = yolo_decode
     kernel, kernel_int8, kernel_bf16 = KERNEL, KERNEL_INT8, KERNEL_BF16
     names = ("npuforge::YoloDecode",)
     host_types = ("float32",)
