@@ -153,7 +153,7 @@ class Plugin final : public nvinfer1::IPluginV3,
     const char* getPluginNamespace() const noexcept override { return ""; }
 
     std::int32_t getNbOutputs() const noexcept override {
-        return static_cast<std::int32_t>(Op::outputs().size()) + (Op::sized_by_data ? 1 : 0);
+        return static_cast<std::int32_t>(Op::outputs().size()) + (op_.open_axis() >= 0 ? 1 : 0);
     }
     std::int32_t configurePlugin(const nvinfer1::DynamicPluginTensorDesc*, std::int32_t inputs,
                                  const nvinfer1::DynamicPluginTensorDesc*, std::int32_t) noexcept override {
@@ -184,8 +184,10 @@ class Plugin final : public nvinfer1::IPluginV3,
                 outputs[i].nbDims = static_cast<std::int32_t>(out[i].size());
                 for (std::size_t d = 0; d < out[i].size(); ++d) outputs[i].d[d] = out[i][d].value;
             }
-            if (Op::sized_by_data) {
-                outputs[0].d[0] = builder.declareSizeTensor(output_count - 1, *outputs[0].d[0], *outputs[0].d[0]);
+            if (const std::int64_t axis = op_.open_axis(); axis >= 0) {
+                const nvinfer1::IDimensionExpr& most = *outputs[0].d[axis];
+                const nvinfer1::IDimensionExpr* size = builder.declareSizeTensor(output_count - 1, most, most);
+                for (std::int32_t i = 0; i + 1 < output_count; ++i) outputs[i].d[axis] = size;
                 outputs[output_count - 1].nbDims = 0;
             }
             return 0;

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuforge.compile.ir.graph import Node
 from npuforge.compile.tensorrt import operators, plugin
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.levels import folder, is_standard
@@ -73,6 +74,7 @@ def run(library: ctypes.CDLL, kind: str, attributes: dict[str, Any], inputs: lis
         integers([x.ndim for x in given]), dims.ctypes.data_as(ctypes.c_void_p), data, count, ctypes.c_int64(ROOM), out,
         *(v.ctypes.data_as(ctypes.c_void_p) for v in (out_dims, ranks, types)),
     )  # fmt: skip
+    sized = kind == "RotatedNms" or attributes.get("score_threshold", 0) > 0
     assert code == 0, f"step {code}: {library.last_message().decode()}"
     results = []
     for i in range(count):
@@ -80,22 +82,11 @@ def run(library: ctypes.CDLL, kind: str, attributes: dict[str, Any], inputs: lis
         dtype = {0: np.dtype(np.float32), 8: np.dtype(np.int64)}[int(types[i])]
         size = int(np.prod(shape))
         results.append(room[i][: size * dtype.itemsize].view(dtype).reshape(shape))
-        assert (room[i][size * dtype.itemsize :][:64] == 0xA5).all() or kind == "RotatedNms"  # nothing behind the end
+        assert (room[i][size * dtype.itemsize :][:64] == 0xA5).all() or sized  # nothing behind the end
     return results
 
 
-def has_rows_of_the_data(name: str, case: Case) -> bool:
-    """A threshold of YoloDecode, which the plug-in refuses (test_refusals)."""
-    return name == "npuforge::YoloDecode" and case.attrs.get("score_threshold", 0) > 0
-
-
-CASES = [
-    (n, case)
-    for n, op in sorted(registry().items())
-    if has_parallel(op)
-    for case in op.cases
-    if not has_rows_of_the_data(n, case)
-]
+CASES = [(n, case) for n, op in sorted(registry().items()) if has_parallel(op) for case in op.cases]
 
 
 @pytest.mark.parametrize(("name", "case"), CASES, ids=[f"{n.split('::')[1]}-{i}" for i, (n, _) in enumerate(CASES)])
@@ -109,6 +100,22 @@ def test_plugin_against_the_reference(name: str, case: Case, library: ctypes.CDL
             np.testing.assert_array_equal(y, reference)
         else:
             np.testing.assert_allclose(y, reference, rtol=2e-5, atol=2e-5)
+
+
+def test_rows_above_a_threshold_in_many_blocks(library: ctypes.CDLL) -> None:
+    """More rows than one index chooses from; all of them, none, and two images, which are refused."""
+    attributes = {"anchors": [4.0, 5.0, 9.0, 7.0], "strides": [8], "num_classes": 2, "score_threshold": 0.3}
+    x = np.random.default_rng(3).normal(0, 2, (1, 14, 31, 17))
+    own = registry()["npuforge::YoloDecode"]
+    for threshold, heads in ((0.3, x), (1e-6, x), (1.0, x)):
+        node = Node("n", "npuforge::YoloDecode", ["x"], ["b", "s", "c"], attributes | {"score_threshold": threshold})
+        expected = own.reference(node, [heads.astype(np.float32).astype(np.float64)])
+        found = run(library, "YoloDecode", node.attrs, [heads], 3)
+        for y, reference in zip(found, expected, strict=True):
+            assert y.shape == reference.shape
+            np.testing.assert_allclose(y, reference, rtol=2e-5, atol=2e-5)
+    with pytest.raises(AssertionError, match="with a score_threshold one image is expected"):
+        run(library, "YoloDecode", attributes, [np.concatenate([x, x])], 3)
 
 
 def test_every_operator_of_the_kit_has_a_source() -> None:
@@ -142,8 +149,8 @@ def test_what_a_device_cannot_refuse_is_nan(library: ctypes.CDLL) -> None:
         ("YoloDecode", {"anchors": [1.0, 2.0], "strides": [8], "num_classes": 2}, "an input is not images x anchors"),
         (
             "YoloDecode",
-            {"anchors": [1.0, 2.0], "strides": [8], "num_classes": 1, "score_threshold": 0.5},
-            "with a score_threshold only the data decide .*; export without it and select behind it",
+            {"anchors": [1.0, 2.0], "strides": [8], "num_classes": 1, "score_threshold": 1.5},
+            "score_threshold must be a number from 0 to 1",
         ),
         ("UnalignNhwc16", {"channels": 0}, "channels must be 1 or more"),
         ("AngleEncode", {"axis": 4}, "axis out of range"),

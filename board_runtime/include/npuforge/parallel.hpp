@@ -74,7 +74,9 @@ struct Call {
 
 /// What most operators are.
 struct Operator {
-    static constexpr bool sized_by_data = false;  ///< `shapes` gives the most; a last output, int32, says the real size
+    /// The axis of every output whose size only the data tell, -1: there is none. `shapes` gives the most; a last
+    /// output, int32, says the real size.
+    std::int64_t open_axis() const { return -1; }
     static Element input(std::size_t) { return Element::kFloat32; }
     std::size_t workspace(const Call&) const { return 0; }  ///< bytes of Call::workspace
 };

@@ -62,7 +62,7 @@ struct RotatedNmsWrite {
 /// Output 0 has room for classes * N rows; output 1, a scalar int32, says how many there are.
 struct RotatedNms : Operator {
     static constexpr const char* name = "RotatedNms";
-    static constexpr bool sized_by_data = true;
+    std::int64_t open_axis() const { return 0; }
     static std::vector<Field> fields() {
         return {{"iou_threshold", true, {0.5}},
                 {"score_threshold", true, {0.0}},

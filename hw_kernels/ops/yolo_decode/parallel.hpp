@@ -36,6 +36,49 @@ struct YoloDecodeBody {
     }
 };
 
+constexpr std::int64_t kRowsAtOnce = 128;  ///< rows whose choice one index makes
+
+/// What choosing reads and writes: `all` holds boxes [N, 4], scores [N], classes [N]; `kept` [blocks].
+struct YoloRows {
+    const float* all;
+    float *boxes, *scores, *labels;
+    std::int32_t* total;  ///< nullptr: not asked for
+    std::int64_t* kept;
+    std::int64_t count;
+    float threshold;
+    NPUFORGE_BOTH std::int64_t end(std::int64_t block) const {
+        return (block + 1) * kRowsAtOnce < count ? (block + 1) * kRowsAtOnce : count;
+    }
+    NPUFORGE_BOTH bool chosen(std::int64_t row) const { return all[4 * count + row] > threshold; }
+};
+
+/// Index: block of rows. Counts those with a score above the threshold.
+struct YoloCountRows {
+    YoloRows d;
+    NPUFORGE_BOTH void operator()(std::int64_t block) const {
+        std::int64_t number = 0;
+        for (std::int64_t i = block * kRowsAtOnce; i < d.end(block); ++i) number += d.chosen(i) ? 1 : 0;
+        d.kept[block] = number;
+    }
+};
+
+/// Index: block of rows, at least one. Writes its rows behind those of the blocks before it.
+struct YoloWriteRows {
+    YoloRows d;
+    NPUFORGE_BOTH void operator()(std::int64_t block) const {
+        std::int64_t row = 0;
+        for (std::int64_t k = 0; k < block; ++k) row += d.kept[k];
+        for (std::int64_t i = block * kRowsAtOnce; i < d.end(block); ++i) {
+            if (!d.chosen(i)) continue;
+            for (std::int64_t k = 0; k < 4; ++k) d.boxes[4 * row + k] = d.all[4 * i + k];
+            d.scores[row] = d.all[4 * d.count + i];
+            d.labels[row] = d.all[5 * d.count + i];
+            ++row;
+        }
+        if (d.total && d.end(block) == d.count) *d.total = static_cast<std::int32_t>(row);
+    }
+};
+
 struct YoloDecode : Operator {
     static constexpr const char* name = "YoloDecode";
     static std::vector<Field> fields() {
@@ -51,14 +94,13 @@ struct YoloDecode : Operator {
             throw std::invalid_argument(
                 "YoloDecode: anchors must be width, height pairs, the same number for each stride");
         if (classes_ < 1) throw std::invalid_argument("YoloDecode: num_classes must be 1 or more");
-        if (given.number("score_threshold") != 0.0)
-            throw std::invalid_argument(
-                "YoloDecode: with a score_threshold only the data decide the number of rows, which a plug-in cannot "
-                "say; export without it"
-                " and select behind it");
+        threshold_ = static_cast<float>(given.number("score_threshold"));
+        if (!(threshold_ >= 0.0f && threshold_ <= 1.0f))
+            throw std::invalid_argument("YoloDecode: score_threshold must be a number from 0 to 1");
         if (per_scale() > kMostAnchors) throw std::invalid_argument("YoloDecode: at most 64 anchors of a scale");
     }
     std::size_t per_scale() const { return anchors_.size() / (2 * strides_.size()); }
+    std::int64_t open_axis() const { return threshold_ > 0.0f ? 1 : -1; }
     static std::vector<Element> outputs() { return std::vector<Element>(3, Element::kFloat32); }
     template <class Dim>
     void shapes(const std::vector<Dims<Dim>>& in, std::vector<Dims<Dim>>& out) const {
@@ -70,8 +112,40 @@ struct YoloDecode : Operator {
         for (const Dims<Dim>& x : in) count = count + x.at(2) * x.at(3) * anchors;
         out = {{images, count, one * 4}, {images, count}, {images, count}};
     }
+    std::size_t workspace(const Call& call) const {
+        const auto rows = static_cast<std::size_t>(row_count(call));
+        return threshold_ > 0.0f ? blocks(row_count(call)) * 8 + rows * 6 * sizeof(float) : 0;
+    }
     template <class Each>
     void run(const Call& call, Each each) const {
+        const std::int64_t images = call.input_dims.at(0)[0], rows = row_count(call);
+        if (threshold_ == 0.0f) {
+            decode(call, each, call.out(0), call.out(1), call.out(2));
+            return;
+        }
+        if (images != 1)
+            throw std::invalid_argument(
+                "YoloDecode: with a score_threshold one image is expected, those of a batch would keep different "
+                "numbers of rows");
+        auto* kept = static_cast<std::int64_t*>(call.workspace);
+        auto* all = reinterpret_cast<float*>(kept + blocks(rows));
+        decode(call, each, all, all + 4 * rows, all + 5 * rows);
+        auto* total = call.outputs.size() > 3 ? static_cast<std::int32_t*>(call.outputs[3]) : nullptr;
+        const YoloRows data{all, call.out(0), call.out(1), call.out(2), total, kept, rows, threshold_};
+        each(blocks(rows), YoloCountRows{data});
+        each(blocks(rows), YoloWriteRows{data});
+    }
+
+  private:
+    /// At least one, which says that there are no rows.
+    static std::int64_t blocks(std::int64_t rows) { return rows > 0 ? (rows + kRowsAtOnce - 1) / kRowsAtOnce : 1; }
+    std::int64_t row_count(const Call& call) const {
+        std::int64_t cells = 0;
+        for (const Dims<std::int64_t>& x : call.input_dims) cells += x.at(2) * x.at(3);
+        return cells * static_cast<std::int64_t>(per_scale());
+    }
+    template <class Each>
+    void decode(const Call& call, Each each, float* boxes, float* scores, float* labels) const {
         std::int64_t offset = 0;  // boxes of the images and scales before
         const auto anchors = static_cast<std::int64_t>(per_scale());
         const std::int64_t images = call.input_dims.at(0)[0];
@@ -83,9 +157,9 @@ struct YoloDecode : Operator {
                 throw std::invalid_argument("YoloDecode: an input is not images x anchors * (5 + num_classes) x H x W");
             const auto image = static_cast<std::int64_t>(n / scales);
             YoloDecodeBody body{call.in(i) + image * x[1] * x[2] * x[3],
-                                call.out(0),
-                                call.out(1),
-                                call.out(2),
+                                boxes,
+                                scores,
+                                labels,
                                 offset,
                                 x[2] * x[3],
                                 x[3],
@@ -100,9 +174,9 @@ struct YoloDecode : Operator {
         }
     }
 
-  private:
     std::vector<double> anchors_, strides_;
     std::int64_t classes_;
+    float threshold_ = 0.0f;
 };
 
 }  // namespace npuforge::parallel
