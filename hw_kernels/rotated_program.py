@@ -31,7 +31,8 @@ _CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))  # counter-clock
 
 
 def pair_overlaps(a: ArrayValue, b: ArrayValue) -> ArrayValue:
-    """Intersection over union [N, M] of boxes a [N, 5] and b [M, 5]; 0 where either has no area."""
+    """Intersection over union [N, M] of boxes a [N, 5] and b [M, 5]; 0 where either has no area, and below a millionth, which is what rounding leaves of
+    boxes that are apart."""
     ax, ay, aw, ah, at = (reshape(part(a, 1, i, i + 1), (a.shape[0], 1)) for i in range(5))
     bx, by, bw, bh, bt = (reshape(part(b, 1, i, i + 1), (1, b.shape[0])) for i in range(5))
     u, v, p, q = (vmuls(vabs(size), 0.5) for size in (aw, ah, bw, bh))
@@ -53,7 +54,8 @@ def pair_overlaps(a: ArrayValue, b: ArrayValue) -> ArrayValue:
     least = vmin(area_a, area_b)
     shared = vmin(vmaxs(shared, 0.0), least)
     either = vsub(vadd(area_a, area_b), shared)
-    return vcmpsel(least, 0.0, "gt", vdiv(shared, vcmpsel(least, 0.0, "gt", either, 1.0)), 0.0)
+    share = vcmpsel(least, 0.0, "gt", vdiv(shared, vcmpsel(least, 0.0, "gt", either, 1.0)), 0.0)
+    return vcmpsel(share, 1e-6, "ge", share, 0.0)
 
 
 def _below(
