@@ -23,6 +23,7 @@ import onnx
 from npuforge.compile.context import Context
 from npuforge.compile.ir.errors import NpuforgeError, WriteError
 from npuforge.compile.ir.serialize import save
+from npuforge.compile.steps import earlier_build
 from npuforge.compile.steps.generate import CompiledProgram
 from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.sample import EXPECTED, SAMPLE, write_sample
@@ -30,7 +31,8 @@ from npuforge.compile.steps.write_bin import write_bin
 from npuforge.compile.xir.batches import unlike_batches
 from npuforge.compile.xir.writer import write_xmodel
 
-BIN, XMODEL, MANIFEST = "model.bin", "model.xmodel", "manifest.json"
+MANIFEST = earlier_build.MANIFEST
+BIN, XMODEL = "model.bin", "model.xmodel"
 QUANTISED, SUMMARY, REFERENCE = (
     "quantised.npz",
     "summary.json",
@@ -43,6 +45,7 @@ ARTIFACTS = (BIN, XMODEL, QUANTISED, SUMMARY, REFERENCE, SAMPLE, EXPECTED, MANIF
 def staging(output: Path, option: str = "-o", sources: Iterable[Path] = ()) -> Iterator[Path]:
     """A temporary folder in `output`; its files replace those in `output` when the block ends well, else nothing changes.
 
+    A build (a folder with a record, earlier_build.py) takes the place of the build that was in `output`: the files of that one that it does not have are removed.
     `option`: the one that chose `output`, for the message of the WriteError. `sources`: files that no result may replace.
     """
     created: list[Path] = []
@@ -53,8 +56,9 @@ def staging(output: Path, option: str = "-o", sources: Iterable[Path] = ()) -> I
             created.append(missing)
         folder = Path(tempfile.mkdtemp(prefix=".npuforge-", dir=output))
         yield folder
+        sources = list(sources)
         check_apart((output / file.name for file in folder.iterdir()), sources, option)
-        _publish(folder, output)
+        _publish(folder, output, sources)
     except OSError as error:
         in_work = max(folder.iterdir(), key=lambda p: p.stat().st_mtime_ns, default=output) if folder else output
         where = output if folder is None and output.exists() else _final(str(error.filename or in_work), folder, output)
@@ -73,10 +77,15 @@ def staging(output: Path, option: str = "-o", sources: Iterable[Path] = ()) -> I
 
 def check_apart(results: Iterable[Path], sources: Iterable[Path], option: str) -> None:
     """Refuses results that would take the place of a file the command reads."""
-    read = {(s.st_dev, s.st_ino) for s in (p.stat() for p in sources if p.exists())}
+    read = _identities(sources)
     for path in results:
-        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in read:
+        if _identities([path]) & read:
             raise WriteError(f"{path}: {option} would replace a file that this command reads; choose another place")
+
+
+def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    """Device and inode of the files that are there."""
+    return {(s.st_dev, s.st_ino) for s in (p.stat() for p in paths if p.exists())}
 
 
 def _final(text: str, folder: Path | None, output: Path) -> str:
@@ -84,13 +93,21 @@ def _final(text: str, folder: Path | None, output: Path) -> str:
     return text if folder is None else text.replace(str(folder), str(output))
 
 
-def _publish(folder: Path, output: Path) -> None:
-    """Moves the files into place, the manifest last (it vouches for the others), undisturbed by Ctrl-C."""
+def _publish(folder: Path, output: Path, sources: Iterable[Path]) -> None:
+    """Moves the files into place, the manifest last (it vouches for the others), undisturbed by Ctrl-C. Of an earlier build nothing remains but what was read."""
+    left: list[Path] = []
+    if earlier_build.is_build(folder):
+        earlier_build.listed(folder)
+        read = _identities(sources)
+        left = [p for p in earlier_build.left_by_earlier(output) if not _identities([p]) & read]
     files = sorted(folder.iterdir(), key=lambda p: p.name == MANIFEST)
     for file in files:
         if (output / file.name).is_dir():
             raise IsADirectoryError(errno.EISDIR, "a folder of that name is in the way", str(output / file.name))
     with _undisturbed():
+        for path in left:
+            if not (folder / path.name).exists():
+                path.unlink()
         for file in files:
             file.replace(output / file.name)
 
