@@ -8,6 +8,7 @@ from typing import Any
 
 from npuforge.board_runtime import _native
 from npuforge.board_runtime.session import TensorSpec
+from npuforge.compile.dpu.belonging import COMMAND
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
 from npuforge.compile.xir.model import XTensor
@@ -62,7 +63,7 @@ def read_folder(folder: Path) -> CompiledFolder:
         inputs, outputs = ([TensorSpec(**spec) for spec in side] for side in (program.inputs, program.outputs))
     file = folder / XMODEL
     if not file.is_file():
-        command = "vai_c_xir -x quantised.xmodel -a arch.json -o . -n model" if target else "npuforge compile"
+        command = COMMAND if target else "npuforge compile"
         raise FormatError(f"{file}: no such file; make it with: {command}")
     return CompiledFolder(file, name, target, inputs, outputs, preprocess, nhwc)
 

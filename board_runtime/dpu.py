@@ -26,6 +26,7 @@ import numpy as np
 
 from npuforge.board_runtime.compiled_folder import CompiledFolder, read_folder
 from npuforge.board_runtime.session import Span, TensorSpec, TraceRecord, named_arrays, write_profile
+from npuforge.compile.dpu.belonging import check_belongs
 from npuforge.compile.ir.errors import DeviceError, FormatError
 from npuforge.compile.xir.model import XModel, XTensor
 from npuforge.compile.xir.validate import read_checked
@@ -60,7 +61,7 @@ class DpuSession:
     """Runs whole networks. Any number of threads may call `run`; `threads` of them are served at once, each by its own runners.
 
     `folder`: a build of `npuforge compile --target dpu:…` with the vendor's compiled `model.xmodel` in it, or any other build, whose own .xmodel is then run.
-    DeviceError where the vendor's runtime is not there or refuses the file.
+    DeviceError where the vendor's runtime is not there or refuses the file; FormatError where the file was compiled from another network (belonging.py).
     """
 
     def __init__(self, folder: str | os.PathLike[str], threads: int = 1) -> None:
@@ -72,13 +73,15 @@ class DpuSession:
             raise FormatError(
                 f"{path}: no subgraph for a DPU; expected what the vendor's compiler or npuforge compile wrote"
             )
-        plug_in = _plug_in(self._model)
-        _probe(path, plug_in)
         self.device, self.name = DEVICE, self.folder.name
         self.inputs, self.outputs, self.preprocess = self.folder.inputs, self.folder.outputs, self.folder.preprocess
         self._tensors = {op.tensor.name: op.tensor for op in self._model.ops}
         self._entries = {spec.name: _entry(self._model, spec.name) for spec in self.inputs}
         self._exits = _exits(self._model, self.outputs)
+        if self.folder.target:
+            check_belongs(self._model, path)
+        plug_in = _plug_in(self._model)
+        _probe(path, plug_in)
         graphs = [_graph(str(path))]
         chains = [_runners(graphs[0], plug_in) for _ in range(threads)]
         self._left = [b for s in chains[0] if s.device == "DPU" for b, _, kind in s.outputs if kind == np.int8]

@@ -18,9 +18,10 @@ import numpy as np
 from npuforge.compile import pipeline
 from npuforge.compile.context import Context, Options
 from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss, own_on_cpu, separated
+from npuforge.compile.dpu.belonging import FIX_FORM
 from npuforge.compile.dpu.fix_form import nhwc_tensors, write_fix_form
 from npuforge.compile.dpu.limits import DpuTarget
-from npuforge.compile.dpu.vendor_compiler import PROGRAM, Compiled, compile_fix_form
+from npuforge.compile.dpu.vendor_compiler import NOT_RUN, Compiled, compile_fix_form
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
@@ -31,7 +32,7 @@ from npuforge.compile.steps.verify import verify as verify_graph
 from npuforge.compile.steps.write_files import MANIFEST, QUANTISED, SUMMARY, files_of, origin, staging, write_reference
 from npuforge.compile.xir.batches import unlike_batches
 
-FIX_FORM, REPORT = "quantised.xmodel", "dpu.json"
+REPORT = "dpu.json"
 
 
 @dataclass
@@ -146,6 +147,4 @@ def _notices(build: DpuBuild, ctx: Context) -> None:
         ctx.note([build.compiler.unlike_target])
     if build.compiler is not None and not build.compiler.ran:
         command = " ".join(build.compiler.command)
-        ctx.note(
-            [f"{PROGRAM} is not on the path and was not run; in the vendor's container, in this folder: {command}"]
-        )
+        ctx.note([f"{NOT_RUN}; in the vendor's container, in this folder: {command}"])

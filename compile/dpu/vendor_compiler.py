@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from npuforge.compile.dpu.belonging import check_belongs
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.ir.errors import NpuforgeError
 from npuforge.compile.ir.foreign_tools import run_tool
@@ -15,7 +16,8 @@ from npuforge.compile.ir.words import counted
 from npuforge.compile.xir.model import XModel
 from npuforge.compile.xir.validate import read_checked
 
-PROGRAM = "vai_c_xir"
+PROGRAM, LOG = "vai_c_xir", "vai_c_xir.log"
+NOT_RUN = f"{PROGRAM} is not on the path and was not run"  # begins the notice
 _COUNTS = re.compile(r"Total device subgraph number (\d+), (DPU|CPU) subgraph number (\d+)")
 _ON_CPU = re.compile(
     r"(?:^.*?\[UNILOG\]\[\w+\] )?(.*?)xir::Op\{name = ([^,{}]+), type = ([^{}]+?)\}(.*[Aa]ssign(?:ed)?(?: it)? to CPU.*)",
@@ -80,25 +82,45 @@ def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str
     if program is None:
         return result
     done = run_tool(PROGRAM, [program, *words[1:]], folder)
-    (folder / "vai_c_xir.log").write_text(done.log, encoding="utf-8")
+    (folder / LOG).write_text(done.log, encoding="utf-8")
     made = folder / f"{name}.xmodel"
     if done.code != 0 or not made.is_file():
         raise NpuforgeError(f"{done.ended} and gave no {made.name}: {done.first_error}")
+    _read_results(made, done.log, target.fingerprint, target.name, result)
+    return result
+
+
+def completed(recorded: Compiled, folder: Path, fingerprint: int, target: str) -> Compiled:
+    """What was recorded of a build in `folder`; of one without the vendor's compiler, what the `model.xmodel` and the log that were put there since say.
+
+    `fingerprint`, `target`: the manifest's. FormatError where the file is not of this build.
+    """
+    made = folder / "model.xmodel"
+    if recorded.ran or not made.is_file():
+        return recorded
+    check_belongs(read_checked(made), made)
+    log, result = folder / LOG, Compiled(recorded.command)
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    _read_results(made, text, fingerprint, target, result)
+    return result
+
+
+def _read_results(made: Path, log: str, fingerprint: int, target: str, result: Compiled) -> None:
+    """Enters what the compiled file and the log say."""
     result.ran = True
-    read_log(done.log, result)
+    read_log(log, result)
     model = read_checked(made)
     children = model.by_device("DPU")
     _count(model, result)
     prints = [value for child in children if isinstance(value := child.get("dpu_fingerprint"), int)]
     result.fingerprints = [f"0x{value:016x}" for value in prints]
     result.dpu_names = [str(child.get("dpu_name", "")) for child in children]
-    other = next((value for value in prints if value != target.fingerprint), None)
+    other = next((value for value in prints if value != fingerprint), None)
     if other is not None:
         result.unlike_target = (
-            f"{made.name} carries the fingerprint 0x{other:016x}, {target.name} of the vendor's list has 0x{target.fingerprint:016x}; "
-            f"they differ in {differing_fields(other, target.fingerprint)}"
+            f"{made.name} carries the fingerprint 0x{other:016x}, {target} of the vendor's list has 0x{fingerprint:016x}; "
+            f"they differ in {differing_fields(other, fingerprint)}"
         )
-    return result
 
 
 def _count(model: XModel, result: Compiled) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from npuforge.compile.dpu.flow import REPORT as DPU_REPORT
-from npuforge.compile.dpu.vendor_compiler import Compiled
+from npuforge.compile.dpu.vendor_compiler import NOT_RUN, Compiled, completed
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.ir.words import counted
@@ -45,6 +45,7 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
         )  # the vendor's compiler says nothing of the kind
         rows = figures["layers"] if figures else []
         preprocess = manifest["preprocess"]
+        compiler, notices = _of_vendor(folder, manifest, list(summary["notices"]))
         images = len(summary["calibration_images"])
         data = ReportData(
             title=manifest["name"],
@@ -58,13 +59,13 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
             reference=reference,
             created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             calibration=f"{summary['calibrator']}, {counted(images, 'image')}",
-            compiler=str(Compiled(**_read(folder / DPU_REPORT)["compiler"])) if "target" in manifest else "",
+            compiler=compiler,
             class_names=list(preprocess["class_names"]),
             layers=[_layer(row, summary["notes"]) for row in rows],
             partitions=_partitions(qgraph, rows, list(figures["partitions"]) if figures else []),
             performance=_performance(figures, manifest["arch"]) if figures else None,
             memory=_memory(summary, manifest["arch"]) if figures else [],
-            notices=list(summary["notices"]),
+            notices=notices,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
@@ -72,6 +73,20 @@ def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: 
         ) from error
     data.reference.model_sha256 = data.reference.model_sha256 or summary["model"]["sha256"]
     return data
+
+
+def _of_vendor(folder: Path, manifest: Mapping[str, Any], notices: list[str]) -> tuple[str, list[str]]:
+    """What a vendor's compiler made, also since the build was written, and the notices that then hold. A file of another network is one more notice."""
+    if "target" not in manifest:
+        return "", notices
+    recorded = Compiled(**_read(folder / DPU_REPORT)["compiler"])
+    try:
+        found = completed(recorded, folder, int(manifest["fingerprint"], 16), str(manifest["target"]))
+    except FormatError as error:
+        return str(recorded), [*notices, str(error)]
+    if found.ran and not recorded.ran:
+        notices = [n for n in notices if not n.startswith(NOT_RUN)] + [found.unlike_target] * bool(found.unlike_target)
+    return str(found), notices
 
 
 def set_losses(data: ReportData, losses: Iterable[LayerLoss]) -> None:

@@ -1,11 +1,12 @@
 """Stand-in for `vai_c_xir`: gives a fix form the children and the names that AMD's compiled examples have, and leaves the float operators in them.
 
 As there: the input's `fix` becomes part of its `data-fix` op; a DPU tensor that leaves is int8 `<name>_fix`, its last op `<name>_fix_download_0`; the
-CPU gets `fix2float` ops, `<name>_fix_` where the network ends. One DPU child, the rest on the CPU behind it.
+CPU gets `fix2float` ops, `<name>_fix_` where the network ends. One DPU child, the rest on the CPU behind it. The MD5 sum of what was read is in `files_md5sum`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -86,6 +87,10 @@ def fixed(op: XOp) -> XTensor:
 if __name__ == "__main__":  # -x FILE -a ARCH -o FOLDER -n NAME
     arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     made = compiled(read_xmodel(arguments["-x"]), 0x0101000056010402, "DPUCZDX8G_ISA1_B1024")
+    source = Path(arguments["-x"]).resolve()
+    made.attrs["files_md5sum"] = Attr(
+        "map_string_2_string", {str(source): hashlib.md5(source.read_bytes()).hexdigest()}
+    )
     (Path(arguments["-o"]) / f"{arguments['-n']}.xmodel").write_bytes(to_message(made).SerializeToString())
     print("[UNILOG][INFO] Target architecture: DPUCZDX8G_ISA1_B1024")
     print(f"[UNILOG][INFO] Graph name: net, with op num: {len(made.ops)}")

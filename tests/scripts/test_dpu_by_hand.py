@@ -1,0 +1,111 @@
+"""A DPU build that the vendor's compiler completes later, by hand: reported and run as if it had been there; the compiled file of another network is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, save_model, tiny_model
+from test_device_dpu import vendors_side
+
+from npuforge.compile.xir.builder import integers
+from npuforge.compile.xir.model import Attr, XModel, to_message
+from npuforge.compile.xir.reader import read_xmodel
+
+BY_HAND = ["vai_c_xir", "-x", "quantised.xmodel", "-a", "arch.json", "-o", ".", "-n", "model"]
+ON_DPU = ("run", "dpu", "images", "--device", "dpu")
+
+
+def build(command: CommandLine, folder: str = "dpu", target: str = "dpu:DPUCZDX8G_ISA1_B1024") -> Path:
+    """A build without the vendor's compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(command.folder))
+        arguments = ("net.onnx", "--calib", "images", "--preprocess", "net.yaml", "-o", folder, "--target", target)
+        result = command("compile", *arguments)
+    assert result.code == 0 and "vai_c_xir is not on the path" in result.err
+    return command.folder / folder
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
+        yield tools
+
+
+def page_of(command: CommandLine) -> str:
+    assert command("report", "dpu", "-o", "page.html").code == 0
+    return (command.folder / "page.html").read_text()
+
+
+def changed(file: Path, **attrs: Attr) -> XModel:
+    model = read_xmodel(file)
+    model.attrs |= attrs
+    file.write_bytes(to_message(model).SerializeToString())
+    return model
+
+
+def test_report_and_run(command: CommandLine, tools: Path) -> None:
+    folder = build(command)
+    assert "vai_c_xir is not on the path and was not run" in page_of(command)
+    log = subprocess.run(BY_HAND, cwd=folder, check=True, capture_output=True, text=True).stdout
+    (folder / "vai_c_xir.log").write_text(log)
+    page = page_of(command)
+    assert "vai_c_xir: 3 subgraphs, 1 DPU, 1 CPU, fingerprints 0x0101000056010402" in page
+    assert "was not run" not in page
+    assert command(*ON_DPU).code == 0
+    compared = command("compare", "dpu", "images", "--device", "dpu", "--json")
+    assert json.loads(compared.out)["device_equality"]["values_differing"] == 0
+
+
+def test_a_fingerprint_unlike_the_targets_is_said(command: CommandLine, tools: Path) -> None:
+    subprocess.run(BY_HAND, cwd=build(command, target="dpu:DPUCZDX8G_ISA1_B2304"), check=True, capture_output=True)
+    assert "they differ in feature code (0x56010402 and 0x56010405)" in page_of(command)
+
+
+def test_the_compiled_file_of_another_network(command: CommandLine, tools: Path) -> None:
+    """Other weights, the same names and shapes: the MD5 sum of its source tells."""
+    folder = build(command)
+    save_model(tiny_model(seed=5), command.folder / "net.onnx")
+    other = build(command, "other")
+    subprocess.run(BY_HAND, cwd=other, check=True, capture_output=True)
+    (other / "model.xmodel").rename(folder / "model.xmodel")
+    words = ("model.xmodel: not compiled from the quantised.xmodel beside it: it names the MD5 sum", BY_HAND[0])
+    command.refused(1, words, *ON_DPU)
+    page = page_of(command)
+    assert "it names the MD5 sum" in page and "1 DPU" not in page
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("input", "input 'x' has fix point"),
+        ("shape", "has shape"),
+        ("outputs", "its outputs are elsewhere"),
+        ("own", "for npuforge's own NPU"),
+    ],
+)
+def test_without_a_sum_inputs_and_outputs_tell(command: CommandLine, tools: Path, what: str, words: str) -> None:
+    folder = build(command)
+    subprocess.run(BY_HAND, cwd=folder, check=True, capture_output=True)
+    file = folder / "model.xmodel"
+    model = read_xmodel(file)
+    del model.attrs["files_md5sum"]
+    entry = next(op for op in model.ops if op.type == "data-fix")
+    for op in model.ops:
+        if what == "input" and op is entry:
+            op.tensor.attrs["fix_point"] = Attr("int32", op.tensor.attrs["fix_point"].value + 1)
+        elif what == "shape" and op is entry:
+            op.tensor.shape[1] += 1
+            op.attrs["shape"] = integers(op.tensor.shape)
+    file.write_bytes(to_message(model).SerializeToString())
+    if what == "outputs":
+        changed(file, return_ops=Attr("string_vec", [entry.name] * len(model.attrs["return_ops"].value)))
+        words = f"its outputs are {entry.name}"
+    elif what == "own":
+        file.write_bytes((command.folder / "build" / "model.xmodel").read_bytes())
+    command.refused(1, (words, "not compiled from"), *ON_DPU)
+    file.write_bytes(b"")
+    command.refused(1, ("model.xmodel",), *ON_DPU)
