@@ -22,7 +22,7 @@ from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import InstructionError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.onnxruntime.export import lower, signatures_of
-from npuforge.compile.steps.import_onnx import prepare_model, tensor_shapes
+from npuforge.compile.steps.import_onnx import prepare_export, tensor_shapes
 from npuforge.compile.steps.infer import find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.compile.steps.write_files import staging
@@ -33,13 +33,14 @@ from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.operator import Op
 
 PREFIX, DEFAULT_SOC = "ascend", "Ascend310"
-PROGRAM = "atc"
+PROGRAM, LOG, OFFLINE_MODEL = "atc", "atc.log", "model.om"
 
 
 @dataclass
 class AscendBuild:
     """What was made. `operators`: custom operator -> its files. `on_ai_cpu`: those of them that the AI CPU computes -> why. `lowered`: node -> operator
-    written as standard ones. `without_source`: node -> custom operator that has neither an NPU-DSL program nor a C++ kernel."""
+    written as standard ones. `without_source`: node -> custom operator that has neither an NPU-DSL program nor a C++ kernel. `failure`: what atc ended
+    with."""
 
     soc: str
     command: list[str] = field(default_factory=list)
@@ -48,6 +49,7 @@ class AscendBuild:
     lowered: dict[str, str] = field(default_factory=dict)
     without_source: dict[str, str] = field(default_factory=dict)
     ran: bool = False
+    failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As `ascend.json` holds it."""
@@ -80,6 +82,10 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
         if not isinstance(kernel, Kernel):
             others[node.name] = name
             continue
+        if len(node.input) != kernel.inputs:
+            raise UnsupportedError(
+                f"node '{node.name}': {name} has {len(node.input)} inputs, its program {kernel.name} takes {kernel.inputs}; export the network again"
+            )
         entry = found.setdefault(name, tbe.CustomOperator(node.domain, node.op_type, kernel))
         entry.add(node.name, attributes(node))
     return list(found.values()), others
@@ -121,9 +127,9 @@ def command_line(model: onnx.ModelProto, soc: str) -> list[str]:
 
 
 def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
-    """Writes everything; runs `atc` where it is on the path."""
+    """Writes everything; runs `atc` where it is on the path. NpuforgeError where that fails: all other files are in place then."""
     ctx, build = Context(options), AscendBuild(soc)
-    model = prepare_model(options.model, options.shapes)
+    model = prepare_export(options.model, options.shapes)
     build.lowered = lower(model, kept_as_is=lambda op: program_of(op) is not None)
     operators, others = custom_operators(model)
     of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())))
@@ -177,10 +183,15 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
                     f"node '{node}' ({name}) has no source, and no C++ kernel for the AI CPU: {reasons[name]} (docs/npu-dsl.md)"
                 ]
             )
-        _run(build, folder)
-        if not build.ran:
+        build.failure = _run(build, folder)
+        if not build.ran and not build.failure:
             ctx.note([f"{PROGRAM} is not on the path and was not run; where CANN is installed, in this folder: {line}"])
         (folder / "ascend.json").write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1))
+    if build.failure:
+        first = "; atc knows the custom operators once their files are built and installed" if build.operators else ""
+        raise NpuforgeError(
+            f"{build.failure}; the sources and {LOG} are in {options.output}{first}, then run atc.sh there"
+        )
     return build
 
 
@@ -194,12 +205,16 @@ def _refuse_same_type(operators: list[tuple[str, str]]) -> None:
             )
 
 
-def _run(build: AscendBuild, folder: Path) -> None:
+def _run(build: AscendBuild, folder: Path) -> str:
+    """Runs atc where it is; how it failed, empty where it did not."""
     program = shutil.which(PROGRAM)
     if program is None:
-        return
+        return ""
     done = run_tool(PROGRAM, [program, *build.command[1:]], folder)
-    (folder / "atc.log").write_text(done.log, encoding="utf-8")
+    (folder / LOG).write_text(done.log, encoding="utf-8")
     if done.code != 0:
-        raise NpuforgeError(f"{done.ended}: {done.first_error}")
+        return f"{done.ended}: {done.first_error}"
+    if not (folder / OFFLINE_MODEL).is_file():
+        return f"{done.ended} and wrote no {OFFLINE_MODEL}: {done.last_line}"
     build.ran = True
+    return ""

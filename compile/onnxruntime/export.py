@@ -22,7 +22,7 @@ from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageErr
 from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.onnxruntime.source import TYPES, Signature, cmake, source
-from npuforge.compile.steps.import_onnx import prepare_model
+from npuforge.compile.steps.import_onnx import prepare_export
 from npuforge.compile.steps.onnx_nodes import make_node
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels.bindings.model_types import STANDARD, as_node, find, tensor_types
@@ -39,12 +39,13 @@ _READ = (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING, Attrib
 @dataclass
 class Export:
     """What was made. `operators`: in the library. `lowered`: node -> operator written as standard ones. `without_kernel`: node -> operator that the
-    library lacks. `compiled`: the library was built."""
+    library lacks. `compiled`: the library was built. `failure`: how the compiler ended."""
 
     operators: list[str] = field(default_factory=list)
     lowered: dict[str, str] = field(default_factory=dict)
     without_kernel: dict[str, str] = field(default_factory=dict)
     compiled: bool = False
+    failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As `export.json` holds it."""
@@ -58,7 +59,7 @@ def export(options: Options, headers: Path | None = None) -> Export:
     """
     ctx, made = Context(options), Export()
     where = find_headers(headers)
-    model = prepare_model(options.model, options.shapes)
+    model = prepare_export(options.model, options.shapes)
     made.lowered = lower(model)
     signatures, made.without_kernel = signatures_of(model)
     made.operators = [f"{s.domain}::{s.type}" for s in signatures]
@@ -73,10 +74,13 @@ def export(options: Options, headers: Path | None = None) -> Export:
         if signatures:
             (place / SOURCE).write_text(source(signatures), encoding="utf-8")
             (place / "CMakeLists.txt").write_text(cmake("npuforge_ops", SOURCE), encoding="utf-8")
-            ctx.note([_build(place, where)])
+            note, made.failure = _build(place, where)
+            ctx.note([note] if note else [])
             made.compiled = (place / LIBRARY).is_file()
         text = json.dumps(made.to_json() | {"notices": ctx.notices}, indent=1)
         (place / "export.json").write_text(text, encoding="utf-8")
+    if made.failure:
+        raise NpuforgeError(f"{made.failure}; the sources are in {options.output}")
     return made
 
 
@@ -163,16 +167,19 @@ def find_headers(given: Path | None) -> Path | None:
     return next((p for p in places if (p / HEADER).is_file()), None)
 
 
-def _build(place: Path, headers: Path | None) -> str:
-    """Compiles the library where that is possible; what a notice says of it. NpuforgeError where the compiler refuses the source."""
+def _build(place: Path, headers: Path | None) -> tuple[str, str]:
+    """Compiles the library where that is possible; what a notice says of it, and how the compiler failed."""
     by_hand = f"cmake -B build -DONNXRUNTIME_INCLUDE_DIR=DIR && cmake --build build in the folder makes {LIBRARY}"
     if headers is None:
-        return f"{LIBRARY} was not built: ONNX Runtime's {HEADER} was not found, give its folder with --onnxruntime-include; {by_hand}"
+        return (
+            f"{LIBRARY} was not built: ONNX Runtime's {HEADER} was not found, give its folder with --onnxruntime-include; {by_hand}",
+            "",
+        )
     compiler = next((p for p in map(shutil.which, COMPILERS) if p), None)
     if compiler is None:
-        return f"{LIBRARY} was not built: no C++ compiler ({', '.join(COMPILERS)}) is on the path; {by_hand}"
+        return f"{LIBRARY} was not built: no C++ compiler ({', '.join(COMPILERS)}) is on the path; {by_hand}", ""
     words = [compiler, *FLAGS, "-isystem", str(headers), SOURCE, "-o", LIBRARY]
     done = run_tool(compiler, words, place)
     if done.code:
-        raise NpuforgeError(f"{done.ended}: {done.first_error}")
-    return f"{LIBRARY} was built with {compiler} and the headers in {headers}"
+        return "", f"{done.ended}: {done.first_error}"
+    return f"{LIBRARY} was built with {compiler} and the headers in {headers}", ""

@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.control_flow import write_out
+from npuforge.compile.steps.custom_nodes import without_branches
 from npuforge.compile.steps.dequantise import take_pairs
 from npuforge.compile.steps.functions import Origins, expand_functions
 from npuforge.compile.steps.infer import fill_shapes, propagate
@@ -104,7 +105,7 @@ def prepare_model(source: str | Path | onnx.ModelProto, shapes: Shapes | None = 
 
 def tensor_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """Static shapes by tensor of a prepared model, as far as they are known; -1 is a dimension that only the data decide. A model that cannot be imported
-    has those of its inputs and constants."""
+    has those of its inputs and constants. ModelError for a custom node that its operator refuses."""
     shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.input}
     shapes |= {i.name: tuple(i.dims) for i in model.graph.initializer}
     try:
@@ -113,6 +114,13 @@ def tensor_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
         return shapes
     fill_shapes(graph)
     return shapes | {name: info.shape for name, info in graph.tensors.items()}
+
+
+def prepare_export(source: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelProto:
+    """`prepare_model` for a target that gets the custom nodes as they are: none stands in a branch (UnsupportedError), none is malformed (ModelError)."""
+    model = without_branches(prepare_model(source, shapes))
+    tensor_shapes(model)
+    return model
 
 
 def _name_nodes(model: onnx.ModelProto) -> None:

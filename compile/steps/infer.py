@@ -3,6 +3,7 @@ their own `infer`). A dimension that only the data decide is -1, and an error th
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import numpy as np
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.constant_grids import keep_grid
+from npuforge.compile.steps.custom_nodes import refuse_malformed
 from npuforge.compile.steps.onnx_nodes import infer_node, refuse_unknown_words, run_node, split_operator
 from npuforge.compile.steps.rewrite import Editor
 from npuforge.compile.steps.size_remedy import shape_remedy
@@ -60,16 +62,23 @@ def propagate(graph: Graph) -> None:
 
 
 def fill_shapes(graph: Graph) -> None:
-    """`graph.tensors` of the tensors whose shape is known with every node left as it is; the others are absent."""
+    """`graph.tensors` of the tensors whose shape is known with every node left as it is; the others are absent. ModelError for a custom node that its
+    operator refuses."""
     for name, value in graph.constants.items():
         graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
     for node in graph.nodes:
-        try:
+        known = all(t in graph.tensors and OPEN not in graph.tensors[t].shape for t in node.inputs if t)
+        custom = find_operator(node.op) if split_operator(node.op)[0] else None
+        if custom is not None:
+            refuse_malformed(node, custom)
+            if known:
+                _infer(graph, node)
+            continue
+        values = None
+        with contextlib.suppress(NpuforgeError):
             values = _constant_outputs(graph, node)
             if values is None:
                 _infer(graph, node)
-        except NpuforgeError:
-            continue
         for name, value in zip(node.outputs, values or (), strict=False):
             graph.constants[name] = value
             graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
@@ -242,7 +251,7 @@ def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
     for node in nodes:
         operator = find_operator(node.op) if split_operator(node.op)[0] else None
         if operator is not None:
-            _refuse_unknown_attributes(node, operator)
+            refuse_malformed(node, operator)
             lowers = type(operator).lower is not operators.Op.lower
             if lowers and all(t in graph.tensors and OPEN not in graph.tensors[t].shape for t in node.inputs if t):
                 _asked(operator, node, graph)  # `lower` relies on what this refuses
@@ -256,18 +265,6 @@ def _lowered(graph: Graph, nodes: Iterator[Node]) -> Iterator[Node]:
                     value = graph.constants[name]
                     graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
             yield part
-
-
-def _refuse_unknown_attributes(node: Node, operator: operators.Op) -> None:
-    for key in node.attrs:
-        if operator.attributes is not None and key not in operator.attributes:
-            refusal = operators.unknown_attribute(node.op, key, operator.attributes)
-            raise ModelError(f"node '{node.name}' ({node.op}): {refusal}; export the network again")
-    for key, value in node.attrs.items():
-        if isinstance(value, float) and math.isnan(value):
-            raise ModelError(
-                f"node '{node.name}' ({node.op}): attribute {key} is NaN, expected a number; export the network again"
-            )
 
 
 def _expand_softmax(graph: Graph) -> Iterator[Node]:

@@ -19,7 +19,7 @@ from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError
 from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.onnxruntime.export import lower
-from npuforge.compile.steps.import_onnx import prepare_model
+from npuforge.compile.steps.import_onnx import prepare_export
 from npuforge.compile.steps.infer import find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, operator_name
 from npuforge.compile.steps.write_files import staging
@@ -32,19 +32,20 @@ from npuforge.hw_kernels.operator import refused_packages
 
 HEADER, KERNELS, PLUGINS = "npuforge_functions.h", "npuforge_kernels.cu", "npuforge_plugins.cpp"
 TEMPLATE = Path(__file__).with_name("plugin_template.hpp")
-NVCC = "nvcc"
+NVCC, LOG = "nvcc", "nvcc.log"
 FLAGS = ("-O2", "-std=c++17", "--expt-relaxed-constexpr", "-Xcompiler", "-fPIC")
 
 
 @dataclass
 class Export:
     """What was made. `operators`: types with a plug-in. `lowered`: node -> operator written as standard ones. `without_kernel`: node -> custom operator
-    that has none. `compiled`: the kernels, by nvcc."""
+    that has none. `compiled`: the kernels, by nvcc. `failure`: how that ended."""
 
     operators: list[str] = field(default_factory=list)
     lowered: dict[str, str] = field(default_factory=dict)
     without_kernel: dict[str, str] = field(default_factory=dict)
     compiled: bool = False
+    failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As `export.json` holds it."""
@@ -156,7 +157,7 @@ REGISTER_TENSORRT_PLUGIN(Creator{kind});
 def export(options: Options) -> Export:
     """Writes `model.onnx`, the sources, `build.sh`, `export.json`; compiles the kernels where nvcc is on the path."""
     ctx, made = Context(options), Export()
-    model = prepare_model(options.model, options.shapes)
+    model = prepare_export(options.model, options.shapes)
     made.lowered = lower(model)
     found = find_sources(model)
     made.operators, made.without_kernel = [*found.functions, *found.folders], found.without
@@ -186,24 +187,34 @@ def export(options: Options) -> Export:
             sources = " ".join(name for name in texts if not name.endswith(".h"))
             command = f"{NVCC} {' '.join(FLAGS)} -shared {sources} -lnvinfer -o libnpuforge_plugins.so"
             (place / "build.sh").write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
-            made.compiled = compile_kernels(place, [name for name in texts if name.endswith(".cu")])
-            state = "were compiled" if made.compiled else f"were not compiled: {NVCC} is not on the path"
+            sources_of_kernels = [name for name in texts if name.endswith(".cu")]
+            made.compiled, made.failure = compile_kernels(place, sources_of_kernels)
+            state = (
+                "were compiled"
+                if made.compiled
+                else f"were not compiled: {made.failure or f'{NVCC} is not on the path'}"
+            )
             ctx.note(
                 [f"the kernels {state}; the plug-in library needs TensorRT's headers and was not built: {command}"]
             )
         text = json.dumps(made.to_json() | {"notices": ctx.notices}, indent=1)
         (place / "export.json").write_text(text, encoding="utf-8")
+    if made.failure:
+        raise NpuforgeError(f"{made.failure}; the sources and {LOG} are in {options.output}")
     return made
 
 
-def compile_kernels(place: Path, sources: list[str]) -> bool:
-    """An object of each source, by nvcc; False where there is none. NpuforgeError where it refuses one."""
+def compile_kernels(place: Path, sources: list[str]) -> tuple[bool, str]:
+    """An object of each source, by nvcc: whether they were made, and how it failed, which is empty where there is no nvcc."""
     program = shutil.which(NVCC)
     if program is None:
-        return False
+        return False, ""
     for source in sources:
         words = [program, *FLAGS, "-c", source, "-o", f"{Path(source).stem}.o"]
         done = run_tool(NVCC, words, place)
         if done.code:
-            raise NpuforgeError(f"{done.ended}: {done.first_error}")
-    return True
+            (place / LOG).write_text(done.log, encoding="utf-8")
+            for half in place.glob("*.o"):
+                half.unlink()
+            return False, f"{done.ended}: {done.first_error}"
+    return True, ""

@@ -5,6 +5,7 @@ The stand-in has the calls of `tbe.dsl` that CANN documents (vadd, vmuls, vlrelu
 
 from __future__ import annotations
 
+import json
 import stat
 import subprocess
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 from tbe_stand_in import as_tensor, install, numpy_modules
 
-from npuforge.compile.ascend import aicpu, flow, tbe
+from npuforge.compile.ascend import flow, tbe
 from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Node
@@ -217,10 +218,10 @@ def test_attributes_that_are_missing_or_lists() -> None:
 def options(folder: Path) -> Options:
     nodes = [
         helper.make_node("CustomGelu", ["x"], ["a"], "gelu", domain="test.ascend", slope=2.0),
-        helper.make_node("YoloDecode", ["a"], ["b"], "decode", domain="npuforge"),
+        helper.make_node("AngleEncode", ["a"], ["b"], "encode", domain="npuforge"),
         helper.make_node("Relu", ["b"], ["y"], "relu"),
     ]
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 6, 5]) for n in "xy"]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, 6, 5]) for n, c in (("x", 4), ("y", 8))]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("test.ascend", 2), helper.make_opsetid("npuforge", 1)]
     model = helper.make_model(
         helper.make_graph(nodes, "net", values[:1], values[1:]), opset_imports=opsets, ir_version=9
@@ -246,32 +247,53 @@ def test_files_and_what_was_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     build = flow.compile_for_ascend(options(tmp_path), "Ascend310P3")
     made = tmp_path / "out"
     operator = ["custom_gelu.py", "custom_gelu.ini", "custom_gelu_plugin.cc", "custom_gelu_proto.cc"]
-    decode = [aicpu.HEADER, aicpu.KERNELS, aicpu.PROTO, "yolo_decode.ini", "yolo_decode_plugin.cc"]
-    assert {p.name for p in made.iterdir()} == {"model.onnx", "atc.sh", "ascend.json", *operator, *decode}
-    assert build.operators == {"test.ascend::CustomGelu": operator, "npuforge::YoloDecode": decode} and not build.ran
-    assert build.without_source == {}
-    assert "the node lacks the attribute anchors" in build.on_ai_cpu["npuforge::YoloDecode"]
+    encode = ["angle_encode.py", "angle_encode.ini", "angle_encode_plugin.cc", "angle_encode_proto.cc"]
+    assert {p.name for p in made.iterdir()} == {"model.onnx", "atc.sh", "ascend.json", *operator, *encode}
+    assert build.operators == {"test.ascend::CustomGelu": operator, "npuforge::AngleEncode": encode} and not build.ran
+    assert build.on_ai_cpu == {} and build.without_source == {}
     kept = onnx.load(made / "model.onnx").graph.node
-    assert [(n.domain, n.op_type) for n in kept][:2] == [("test.ascend", "CustomGelu"), ("npuforge", "YoloDecode")]
+    assert [(n.domain, n.op_type) for n in kept][:2] == [("test.ascend", "CustomGelu"), ("npuforge", "AngleEncode")]
     assert 'OriginOpType("test.ascend::2::CustomGelu")' in (made / "custom_gelu_plugin.cc").read_text()
     command = (made / "atc.sh").read_text()
     assert "--framework=5" in command and "--soc_version=Ascend310P3" in command and "x:1,4,6,5" in command
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("code", [0, 7])
-def test_atc_is_run_where_it_is(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "atc"
-    program.write_text(f'#!/bin/sh\necho "E10001: given $3"\nexit {code}\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+def test_atc_is_run_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    atc(tmp_path, 'touch model.om; echo "given $3"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    if code == 0:
-        assert flow.compile_for_ascend(options(tmp_path), "Ascend310").ran
-        assert (tmp_path / "out" / "atc.log").read_text() == "E10001: given --output=model\n"
-    else:
-        with pytest.raises(NpuforgeError, match="atc ended with 7: E10001: given --output=model"):
-            flow.compile_for_ascend(options(tmp_path), "Ascend310")
-        assert not (tmp_path / "out").exists()
+    build = flow.compile_for_ascend(options(tmp_path), "Ascend310")
+    assert build.ran and build.failure == ""
+    assert (tmp_path / "out" / "atc.log").read_text() == "given --output=model\n"
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('echo "E10001: given $3"; exit 7', "atc ended with 7: E10001: given --output=model"),
+        ("echo done", r"atc ended with 0 and wrote no model.om: done"),
+    ],
+)
+def test_what_was_made_stays_where_atc_fails(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run on a machine with CANN fails: these sources are what has to be built and installed."""
+    atc(tmp_path, text)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(NpuforgeError, match=f"{words}; the sources and atc.log are in .*out; atc knows the custom"):
+        flow.compile_for_ascend(options(tmp_path), "Ascend310")
+    made = tmp_path / "out"
+    assert {"custom_gelu.py", "atc.sh", "atc.log", "model.onnx"} <= {p.name for p in made.iterdir()}
+    report = json.loads((made / "ascend.json").read_text())
+    assert not report["ran"] and report["failure"].startswith("atc ended with")
+
+
+def atc(folder: Path, text: str) -> None:
+    """A stand-in on the path."""
+    program = folder / "atc"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
 
 def test_soc() -> None:

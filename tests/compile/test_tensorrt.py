@@ -61,9 +61,9 @@ def options(folder: Path) -> Options:
     nodes = [
         make("CustomGELU", ["x"], ["a"], "gelu", domain="com.example"),
         make("ClipSigmoid", ["a"], ["b"], "gate", domain="npuforge"),
-        make("YoloDecode", ["b"], ["y"], "decode", domain="npuforge"),
+        make("AngleEncode", ["b"], ["y"], "encode", domain="npuforge"),
     ]
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 6, 5]) for n in "xy"]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, 6, 5]) for n, c in (("x", 4), ("y", 8))]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1), helper.make_opsetid("npuforge", 1)]
     model = helper.make_model(
         helper.make_graph(nodes, "net", values[:1], values[1:]), opset_imports=opsets, ir_version=9
@@ -83,7 +83,7 @@ def test_files_without_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         *("model.onnx", "build.sh", "export.json", plugin.HEADER, plugin.KERNELS, plugin.PLUGINS),
         *(operators.HEADER, operators.KERNELS, operators.PLUGINS),
     }
-    assert made.operators == ["CustomGELU", "ClipSigmoid", "YoloDecode"] and not made.compiled
+    assert made.operators == ["CustomGELU", "ClipSigmoid", "AngleEncode"] and not made.compiled
     assert made.without_kernel == {}
     assert any("nvcc is not on the path" in n for n in notices)
     assert f"{plugin.PLUGINS} {operators.KERNELS}" in (tmp_path / "out" / "build.sh").read_text()
@@ -98,15 +98,15 @@ def test_files_without_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_program_of_the_dsl_is_called_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Twice(KernelOp):
-        names = ("npuforge::YoloDecode",)
+        names = ("npuforge::AngleEncode",)
         pixel_kernel = kernel(lambda x: vmuls(x, 2.0))
 
     given, notices = options(tmp_path), list[str]()
     given.notice = notices.append
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(operator.registry(), "npuforge::YoloDecode", Twice())
+    monkeypatch.setitem(operator.registry(), "npuforge::AngleEncode", Twice())
     plugin.export(given)
-    (line,) = (n for n in notices if "'decode'" in n)
+    (line,) = (n for n in notices if "'encode'" in n)
     assert "is an NPU-DSL program, so no plug-in was made" in line
 
 

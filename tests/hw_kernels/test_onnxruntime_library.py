@@ -20,7 +20,7 @@ from contract import Subject, subjects, wide
 from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.context import Options
-from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
+from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.onnxruntime import export as exporter
 from npuforge.compile.onnxruntime.export import LIBRARY, SOURCE, export, find_headers, signatures_of
 from npuforge.hw_kernels import arch
@@ -220,8 +220,10 @@ def test_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"node 'node' .*: input 0 expected as float32, .* found float64"):
         export(options(tmp_path, one_node("Silu", dtype=TensorProto.DOUBLE)))
     tensor = {"table": numpy_helper.from_array(np.zeros(2, np.float32))}
-    with pytest.raises(UnsupportedError, match=r"node 'node' .*: attribute 'table' expected as a number"):
+    with pytest.raises(ModelError, match=r"node 'node' .*: operator npuforge::Silu has no attribute table"):
         export(options(tmp_path, one_node("Silu", **tensor)))
+    with pytest.raises(UnsupportedError, match=r"node 'node' .*: attribute 'table' expected as a number"):
+        signatures_of(one_node("Silu", **tensor))
     assert not (tmp_path / "out").exists()
 
 
@@ -240,4 +242,4 @@ def test_compiler_error_is_one_line(tmp_path: Path) -> None:
         pytest.skip("no C++ compiler on the path")
     with pytest.raises(NpuforgeError, match=r"ended with 1: .*these are not the headers"):
         export(options(tmp_path, one_node("Silu")), tmp_path)
-    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out" / "npuforge_ops.cpp").is_file() and not (tmp_path / "out" / "libnpuforge_ops.so").exists()

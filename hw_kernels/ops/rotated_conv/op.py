@@ -59,6 +59,7 @@ class RotatedConv(Bilinear, HostOp):
         ),
         Case([(1, 2, 6, 6)], {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2], "rotations": 3}, [(2, 2, 5, 5), (2,)]),
         Case([(1, 1, 1, 1)], {"kernel_shape": [1, 1], "rotations": 1}, [(1, 1, 1, 1), (1,)], why="one of everything"),
+        Case([(1, 2, 4, 4)], {"kernel_shape": [3, 3], "rotations": 2}, [(2, 2, 3, 3)], why="no bias"),
     )
 
     def _conv(self, node: Node) -> Node:
