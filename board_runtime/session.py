@@ -57,6 +57,7 @@ class Session:
 
     `expected_arch`: the arch JSON of the hardware at hand; a `.bin` for another one is refused with the parameters that differ.
     `level`: the processor's instruction set that `sim` uses: auto (the best), scalar, avx2 or avx512; the bits are the same.
+    `board`: description of the board, for the device `uio` (docs/board.md). Raises DeviceError where its hardware is not there or does not answer.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Session:
         threads: int = 1,
         expected_arch: Mapping[str, Any] | None = None,
         level: str = "auto",
+        board: str | os.PathLike[str] | None = None,
     ) -> None:
         arch = "" if expected_arch is None else json.dumps(dict(expected_arch))
         if isinstance(source, bytes):
@@ -76,7 +78,7 @@ class Session:
                 raise FormatError(f"{path}: no such file; give a .bin or a folder that npuforge compile wrote")
             program = _native.Program.load(os.fspath(path), arch)
         self._program = program
-        self.native = _native.Session(program, device, threads, level)
+        self.native = _native.Session(program, device, threads, level, "" if board is None else os.fspath(board))
         self.device = device
         self.inputs = [TensorSpec(**spec) for spec in program.inputs]
         self.outputs = [TensorSpec(**spec) for spec in program.outputs]
@@ -103,7 +105,7 @@ class Session:
     def trace(
         self, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]
     ) -> tuple[dict[str, np.ndarray], list[TraceRecord]]:
-        """One inference and what every NPU layer left, in the order of the program."""
+        """One inference and what every NPU layer left, in the order of the program; on `uio` only the layers whose output leaves the NPU."""
         records: list[dict[str, Any]] = []
         outputs = self.native.run(self._arrays(inputs), trace=records)
         return self._named(outputs), [TraceRecord(**record) for record in records]

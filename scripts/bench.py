@@ -75,6 +75,7 @@ def bench(
     folder: Path,
     *,
     device: str = "sim",
+    board: Path | None = None,
     threads: int = 2,
     runs: int = 100,
     peer: str | None = None,
@@ -94,7 +95,7 @@ def bench(
         raise UsageError(f"--isa {isa}: expected one of {', '.join(INSTRUCTION_SETS)}")
     if isa != "auto" and device != "sim":
         raise UsageError(f"--isa {isa}: only the device sim has instruction sets, found --device {device}")
-    session = open_session(build.folder, device, threads, level=isa)
+    session = open_session(build.folder, device, threads, level=isa, board=board)
     feeds = random_feeds(session)
     sides: list[Callable[[], object]] = [lambda: session.run(feeds)]
     if peer is not None:

@@ -35,6 +35,7 @@ COMMANDS = (
     "report",
     "reference",
     "bench",
+    "board",
     "disasm",
     "arch",
     "ops",

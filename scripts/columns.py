@@ -128,12 +128,18 @@ class IntegerColumn:
 
 
 class DeviceColumn:
-    """The compiled network on a device. `expected_arch`: the arch JSON of the hardware at hand, ArchError for another one."""
+    """The compiled network on a device. `expected_arch`: the arch JSON of the hardware at hand, ArchError for another one. `board`: for `uio`."""
 
     def __init__(
-        self, build: Build, device: str, threads: int = 2, expected_arch: Mapping[str, Any] | None = None
+        self,
+        build: Build,
+        device: str,
+        threads: int = 2,
+        expected_arch: Mapping[str, Any] | None = None,
+        board: Path | None = None,
     ) -> None:
-        self.session = open_session(build.folder, device, threads, expected_arch)
+        self.session = open_session(build.folder, device, threads, expected_arch, board=board)
+        self.device = device
         self._build = build
 
     def trace(self, image: Sample) -> tuple[Arrays, list[TraceRecord]]:

@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option("--peer", help="onnxruntime: the float network on as many threads")
         ] = None,
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
+        board: m.Board = None,
         threads: m.Threads = 2,
         runs: Annotated[int, typer.Option("--runs", help="Inferences to time", min=1)] = 100,
         isa: Annotated[
@@ -34,9 +35,11 @@ def register(app: typer.Typer) -> None:
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Measure speed against a peer. Example: npuforge bench build/ --peer onnxruntime"""
-        check_device(device)
+        check_device(device, board)
         with progress(json) as show:
-            result = bench(build, device=device, threads=threads, runs=runs, peer=peer, isa=isa, progress=show)
+            result = bench(
+                build, device=device, board=board, threads=threads, runs=runs, peer=peer, isa=isa, progress=show
+            )
         if json:
             print_json(result.to_json())
         else:

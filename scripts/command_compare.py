@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from npuforge.board_runtime.devices import check_device
+from npuforge.board_runtime.devices import UIO, check_device
 from npuforge.board_runtime.dpu import DEVICE as DPU
 from npuforge.board_runtime.heads import Head
 from npuforge.compile.ir.errors import GateError, InputError, NpuforgeError, UsageError
@@ -25,6 +25,7 @@ from npuforge.scripts.common import (
     parse_inputs,
     print_json,
     progress,
+    show_notice,
     show_refused_packages,
 )
 from npuforge.scripts.comparison import COLUMNS, Comparison, Limits, compare
@@ -32,6 +33,10 @@ from npuforge.scripts.datasets import Dataset, load_dataset
 from npuforge.scripts.report.render import to_json, write_report
 
 Count = Annotated[int, typer.Option("--count", help="Use the first N images by name (0: all)", min=0)]
+
+OUTPUTS_ONLY = (
+    f"device {UIO} keeps no layer's output: only what leaves the NPU is compared with the integer graph, bit for bit"
+)
 
 
 def load_truth(build: Build, images: Path, truth: Path, first: int, count: int) -> Dataset:
@@ -94,6 +99,8 @@ def _difference(result: Comparison, build: Build, device: str) -> str:
     """What is wrong where device and integer graph differ, empty if nothing is. Behind a DPU's HardSwish it is a notice."""
     if not result.differing:
         return ""
+    if device == UIO:
+        return f"{result.differing} values that leave the NPU differ from the integer graph: the overlay or its memory is at fault if sim differs in none"
     if device != DPU:
         return (
             f"{result.differing} values differ between integer graph and {device}: a fault of npuforge, not of quantisation; "
@@ -146,6 +153,7 @@ def register(app: typer.Typer) -> None:
             typer.Option("--truth", help="COCO JSON, or a folder of YOLO text (oriented boxes too) or VOC XML"),
         ] = None,
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
+        board: m.Board = None,
         given: m.FixedInputs = None,
         count: Count = 0,
         layer_images: Annotated[int, typer.Option("--layer-images", help="Images for the per-layer losses", min=1)] = 4,
@@ -197,7 +205,7 @@ def register(app: typer.Typer) -> None:
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Compare float, integer graph and device. Example: npuforge compare build/ images/ --report report.html"""
-        check_device(device)
+        check_device(device, board)
         if max_map_drop is not None and truth is None:
             raise UsageError("--max-map-drop needs the true boxes: give them with --truth")
         if report is not None:
@@ -219,6 +227,7 @@ def register(app: typer.Typer) -> None:
                 opened,
                 files,
                 device=device,
+                board=board,
                 reference=reference,
                 threads=threads,
                 layer_images=layer_images,
@@ -237,6 +246,9 @@ def register(app: typer.Typer) -> None:
                     show,
                 )
                 result.data.notices += [check.notice()] if check.better else []
+        if device == UIO:
+            result.data.notices.append(OUTPUTS_ONLY)
+            show_notice(OUTPUTS_ONLY)
         fault = _difference(result, opened, device)
         if report is not None:
             write_report(result.data, report, report.with_suffix(".json"))

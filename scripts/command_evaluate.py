@@ -32,6 +32,7 @@ def evaluate_columns(
     threads: int,
     show: Progress,
     fixed: Inputs | None = None,
+    board: Path | None = None,
 ) -> dict[str, Metrics]:
     """COCO's evaluation of each wanted column over the dataset (settings: board_runtime.heads.COCO_SETTINGS)."""
     columns = {
@@ -39,7 +40,7 @@ def evaluate_columns(
         for name, make in (
             (FLOAT, lambda: FloatColumn(build, reference, fixed)),
             (INTEGER, lambda: IntegerColumn(build)),
-            (DEVICE, lambda: DeviceColumn(build, device, threads)),
+            (DEVICE, lambda: DeviceColumn(build, device, threads, board=board)),
         )
         if name in wanted
     }
@@ -70,6 +71,7 @@ def register(app: typer.Typer) -> None:
             str, typer.Option("--columns", help="Which of float,integer,device")
         ] = "float,integer,device",
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
+        board: m.Board = None,
         reference: Annotated[str, typer.Option("--reference", help="auto, or a recorded .npz")] = "auto",
         given: m.FixedInputs = None,
         first: Annotated[int, typer.Option("--skip", help="Leave out the first N images by name", min=0)] = 0,
@@ -78,7 +80,7 @@ def register(app: typer.Typer) -> None:
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Measure mAP. Example: npuforge evaluate build/ --images val/ --truth instances.json"""
-        check_device(device)
+        check_device(device, board)
         wanted = columns.split(",")
         if not wanted or not set(wanted) <= set(COLUMNS):
             raise UsageError(f"--columns {columns}: expected some of {', '.join(COLUMNS)}, separated by commas")
@@ -87,7 +89,7 @@ def register(app: typer.Typer) -> None:
         dataset = load_truth(opened, images, truth, first, count)
         with progress(json) as show:
             metrics = evaluate_columns(
-                opened, dataset, wanted, device, reference, threads, show, parse_inputs(given or [])
+                opened, dataset, wanted, device, reference, threads, show, parse_inputs(given or []), board
             )
         if json:
             print_json({name: m.to_json() for name, m in metrics.items()})

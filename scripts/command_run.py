@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,9 +49,9 @@ def drawn_name(path: Path) -> Path:
     return path.with_suffix(".png") if path.suffix.lower() == SUFFIX else path
 
 
-def _check(build: Build, device: str, threads: int, arch: Mapping[str, Any] | None, json: bool) -> None:
+def _check(build: Build, column: DeviceColumn, json: bool) -> None:
     """Prints each output of the sample; DeviceError where one is not as expected."""
-    checked = build.check_sample(DeviceColumn(build, device, threads, arch))
+    checked, device = build.check_sample(column), column.device
     if json:
         print_json({"sample": build.manifest["sample"]["origin"], "outputs": [asdict(found) for found in checked]})
     else:
@@ -75,6 +74,7 @@ def register(app: typer.Typer) -> None:
         ],
         image: Annotated[Path | None, typer.Argument(help="An image or a folder of images")] = None,
         device: Annotated[str, typer.Option("--device", help=DEVICE_HELP)] = "sim",
+        board: m.Board = None,
         draw: Annotated[Path | None, typer.Option("--draw", help="Folder for the drawn images")] = None,
         tensors: Annotated[Path | None, typer.Option("--tensors", help="Save the output tensors as .npz here")] = None,
         score: Annotated[float | None, typer.Option("--score", help="Score threshold", min=0.0, max=1.0)] = None,
@@ -96,7 +96,7 @@ def register(app: typer.Typer) -> None:
         json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
     ) -> None:
         """Detect on images. Example: npuforge run build/ image.jpg --device sim --draw out/"""
-        check_device(device)
+        check_device(device, board)
         expected_arch = arches.load(arch).to_json() if arch else None
         if check:
             others = (image, draw, tensors, score, given, profile)
@@ -104,7 +104,8 @@ def register(app: typer.Typer) -> None:
                 raise UsageError(
                     "--check runs the build's own sample; leave out the image and the options of its detections"
                 )
-            _check(open_build(build), device, threads, expected_arch, json)
+            opened = open_build(build)
+            _check(opened, DeviceColumn(opened, device, threads, expected_arch, board), json)
             return
         if image is None:
             raise UsageError("no image is given; give an image or a folder, or --check for the build's own sample")
@@ -124,7 +125,7 @@ def register(app: typer.Typer) -> None:
         if draw is not None:
             check_apart([draw / path.name for path in files], read, "--draw")
             check_formats([drawn_name(path) for path in files])
-        column = DeviceColumn(opened, device, threads, expected_arch)
+        column = DeviceColumn(opened, device, threads, expected_arch, board)
         record = opened.preprocess
         head = None if record.head.kind == "none" else Head(record, Settings(score_threshold=score))
         if head is None and draw is None:

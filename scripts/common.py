@@ -19,7 +19,7 @@ from npuforge.compile.context import Progress as ProgressCallback
 from npuforge.compile.ir.errors import InputError, UsageError, WriteError
 from npuforge.hw_kernels.operator import refused_packages
 
-DEVICE_HELP = "sim (fast, bit-exact), csim (the HLS C++ itself) or dpu (model.xmodel on the vendor's runtime)"
+DEVICE_HELP = "sim (fast, bit-exact), csim (the HLS C++ itself), uio (a board with our overlay) or dpu (model.xmodel on the vendor's runtime)"
 
 
 @contextmanager

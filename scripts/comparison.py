@@ -155,6 +155,7 @@ def compare(
     images: list[Path],
     *,
     device: str = "sim",
+    board: Path | None = None,
     reference: str = "auto",
     threads: int = 2,
     layer_images: int = 4,
@@ -165,7 +166,11 @@ def compare(
 ) -> Comparison:
     """Runs all columns over `images`; per-layer losses on the first `layer_images` of them. `fixed`: inputs that all share."""
     qgraph = build.qgraph
-    columns = FloatColumn(build, reference, fixed), IntegerColumn(build), DeviceColumn(build, device, threads)
+    columns = (
+        FloatColumn(build, reference, fixed),
+        IntegerColumn(build),
+        DeviceColumn(build, device, threads, board=board),
+    )
     float_column, integer_column, device_column = columns
     float_column.check(images)
     origin = Reference(float_column.provider, float_column.source, build.summary["model"]["sha256"])

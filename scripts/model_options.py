@@ -42,6 +42,10 @@ Calibration = Annotated[
     Path | None,
     typer.Option("--calib", help="Folder of calibration images, or of .npz with every input", show_default=False),
 ]
+Board = Annotated[
+    Path | None,
+    typer.Option("--board", help="Description of the board, for --device uio; npuforge board writes it"),
+]
 FixedInputs = Annotated[
     list[str] | None,
     typer.Option("--input", help="Value of an input besides the image, for all samples: NAME=FILE.npy (repeatable)"),

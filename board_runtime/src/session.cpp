@@ -6,6 +6,9 @@
 
 #include "npuforge/border.hpp"
 #include "session_context.hpp"
+#ifdef NPUFORGE_HAVE_UIO
+#include "npuforge/uio.hpp"
+#endif
 
 namespace npuforge {
 
@@ -15,10 +18,18 @@ using cpu::Type;
 
 namespace {
 
+void refuse_level(const SessionOptions& options) {
+    if (options.level != "auto")
+        throw ArgumentError("simulator level " + options.level + ": device " + options.device +
+                            " has none, expected auto");
+}
+
 std::unique_ptr<Device> make_device([[maybe_unused]] const std::shared_ptr<const Program>& program,
                                     const SessionOptions& options) {
     if (options.threads < 1)
         throw ArgumentError("threads: expected 1 or more, found " + std::to_string(options.threads));
+    if (!options.board.empty() && options.device != "uio")
+        throw ArgumentError("board " + options.board + ": device " + options.device + " has none; it belongs to uio");
     if (options.device == "sim") {
 #ifdef NPUFORGE_HAVE_SIM
         return make_sim_device(Program::device_program(program), options.threads, options.level);
@@ -27,15 +38,26 @@ std::unique_ptr<Device> make_device([[maybe_unused]] const std::shared_ptr<const
 #endif
     }
     if (options.device == "csim") {
-        if (options.level != "auto")
-            throw ArgumentError("simulator level " + options.level + ": device csim has none, expected auto");
+        refuse_level(options);
 #ifdef NPUFORGE_HAVE_CSIM
         return make_csim_device(Program::device_program(program));
 #else
         throw ArgumentError("device csim: this build has none");
 #endif
     }
-    throw ArgumentError("device: expected sim or csim, found '" + options.device + "'");
+    if (options.device == "uio") {
+        refuse_level(options);
+#ifdef NPUFORGE_HAVE_UIO
+        if (options.board.empty())
+            throw ArgumentError("device uio: give the description of the board, --board board.json (docs/board.md)");
+        const uio::Board board = uio::Board::read(options.board);
+        program->check_arch(board.arch);
+        return uio::make_device(Program::device_program(program), board);
+#else
+        throw ArgumentError("device uio: this build has none; it needs Linux");
+#endif
+    }
+    throw ArgumentError("device: expected sim, csim or uio, found '" + options.device + "'");
 }
 
 }  // namespace
@@ -250,9 +272,32 @@ TraceHook Session::trace_hook(std::vector<TraceTensor>& trace) const {
     };
 }
 
+// What a device without hooks shows: the tensors that leave the partition, as they lie in the pool.
+void Session::trace_outputs(const Context& context, std::size_t partition, std::vector<TraceTensor>& trace) const {
+    for (const std::string& name : program_->partitions()[partition].outputs) {
+        const NpuTensor& t = *program_->tensor(name).npu;
+        for (const LayerMeta& layer : program_->layers()) {
+            if (layer.tensor != name || !layer.trace || layer.trace->space == TracePoint::Space::kBeforeSum) continue;
+            TracePoint point{TracePoint::Space::kPool, t.h, t.w, t.lanes, t.lane_count, t.bf16 ? 2u : 1u, {}};
+            if (point.h != layer.trace->h || point.w != layer.trace->w ||
+                point.lanes.size() != layer.trace->lanes.size())
+                continue;  // a layer that writes part of the tensor
+            const TracePiece whole{0, t.offset, t.row_stride, t.pixel_stride, 0, t.h, 0, t.lane_count};
+            TraceTensor& tensor = trace.emplace_back();
+            tensor.layer = &layer;
+            tensor.data.resize(static_cast<std::size_t>(t.h) * static_cast<std::size_t>(t.w) * t.lanes.size() *
+                               point.lane_bytes);
+            copy_piece(point, whole, context.pool.data(), tensor);
+            break;
+        }
+    }
+}
+
 void Session::run_npu(Context& context, std::size_t partition, const RunOptions& options) const {
-    const TraceHook hook = options.trace ? trace_hook(*options.trace) : TraceHook();
+    const bool hooked = options.trace && device_->traces();
+    const TraceHook hook = hooked ? trace_hook(*options.trace) : TraceHook();
     device_->run(*context.device, npu_index_[partition], context.pool.data(), hook);
+    if (options.trace && !hooked) trace_outputs(context, partition, *options.trace);
 }
 
 void Session::write_output(Context& context, const std::string& name, OutputBuffer& output) const {

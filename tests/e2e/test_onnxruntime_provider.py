@@ -231,10 +231,10 @@ def test_network_with_own_operators(provider: None, onnxruntime_include: Path, t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"speed": 3}, "provider option 'speed': expected build, device, threads, level or model_sha256"),
+        ({"speed": 3}, "provider option 'speed': expected build, device, threads, level, board or model_sha256"),
         ({"threads": "two"}, "provider option threads: expected a whole number from 1, found 'two'"),
         ({"threads": 0}, "expected a whole number from 1, found '0'"),
-        ({"device": "abacus"}, "device: expected sim or csim, found 'abacus'"),
+        ({"device": "abacus"}, "device: expected sim, csim or uio, found 'abacus'"),
         ({"level": "mmx"}, "mmx"),
         ({"build": "/nowhere"}, "/nowhere/manifest.json: cannot be read"),
         ({"model_sha256": "12ab"}, "model_sha256 is not the model that .* was compiled from"),

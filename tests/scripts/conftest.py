@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "board_runtime"))  # the stand-in for a board
 
+from board_stand_in import HEADER as REGISTERS
 from command_line import HEAD, CommandLine, save_model, tiny_model
 
 from npuforge.scripts import cli
@@ -19,10 +21,11 @@ from npuforge.scripts import cli
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with net.onnx, net.yaml, images/{a,b}.png, truth.json and a good build/."""
+    """A folder with net.onnx, net.yaml, images/{a,b}.png, truth.json, xnpu_top_hw.h and a good build/."""
     folder = tmp_path_factory.mktemp("tiny")
     save_model(tiny_model(), folder / "net.onnx")
     (folder / "net.yaml").write_text(HEAD)
+    (folder / "xnpu_top_hw.h").write_text(REGISTERS)
     (folder / "images").mkdir()
     random = np.random.default_rng(1)
     for name in ("a.png", "b.png"):

@@ -144,7 +144,7 @@ def test_a_build_for_another_device_is_refused(dpu: CommandLine) -> None:
         words = (f"--device {device}", "compiled for DPUCZDX8G_ISA1_B1024", "--device dpu")
         dpu.refused(2, words, "run", "dpu", "images", "--device", device)
     dpu.refused(2, ("--arch", "fingerprints"), "run", "dpu", "images", "--device", "dpu", "--arch", "nf-b4096")
-    dpu.refused(2, ("--device board", "sim, csim, dpu"), "run", "dpu", "images", "--device", "board")
+    dpu.refused(2, ("--device board", "sim, csim, uio, dpu"), "run", "dpu", "images", "--device", "board")
 
 
 def test_without_the_compiled_file(dpu: CommandLine) -> None:

@@ -1,5 +1,5 @@
 // The device interface: what executes the NPU partitions of one `.bin`. Owns nothing but the contract; sim, csim and
-// boards implement it.
+// uio (a board) implement it.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,11 @@ class ArchError : public Error {
 };
 /// An instruction the hardware refuses: names index and field.
 class InstructionError : public Error {
+  public:
+    using Error::Error;
+};
+/// Hardware, or a driver in front of it, that is not there, is too small, or does not answer.
+class DeviceError : public Error {
   public:
     using Error::Error;
 };
@@ -81,6 +86,8 @@ class Device {
     virtual ~Device() = default;
     virtual std::string name() const = 0;
     virtual std::unique_ptr<DeviceContext> create_context() const = 0;
+    /// Whether `run` takes a hook. Hardware keeps no layer's output.
+    virtual bool traces() const { return true; }
     /// Runs NPU partition `partition` on `pool` (pool_size bytes, 64-byte aligned). Throws InstructionError. `hook` may
     /// be empty.
     virtual void run(DeviceContext& context, std::size_t partition, std::uint8_t* pool,

@@ -161,6 +161,10 @@ class Program {
     const std::map<std::string, ConstantMeta>& constants() const { return constants_; }
     const std::vector<LayerMeta>& layers() const { return layers_; }
 
+    /// ArchError where the fingerprint is not that of the arch in the file, or names the parameters that differ from
+    /// the JSON text `expected_arch` (empty: any).
+    void check_arch(const std::string& expected_arch) const;
+
     /// What a device takes; keeps the file alive.
     static DeviceProgram device_program(const std::shared_ptr<const Program>& program);
 
@@ -172,7 +176,6 @@ class Program {
     void parse_layers();
     void parse_trace(const json::Value& trace, const std::string& at, TracePoint& point) const;
     void check_dataflow() const;
-    void check_arch(const std::string& expected_arch) const;
 
     std::shared_ptr<const BinFile> file_;
     json::Value meta_;

@@ -55,11 +55,12 @@ struct RunOptions {
 };
 
 struct SessionOptions {
-    std::string device = "sim";  ///< sim or csim
+    std::string device = "sim";  ///< sim, csim or uio
     int threads = 1;             ///< of the sim device
     std::string level =
         "auto";                 ///< instruction set of the sim device: auto, scalar, avx2 or avx512 (all the same bits)
     std::string expected_arch;  ///< JSON text; empty accepts the arch of the file
+    std::string board;          ///< path of the board's description, for uio
 };
 
 class Session {
@@ -73,6 +74,8 @@ class Session {
 
     const Program& program() const { return *program_; }
     const std::string& device_name() const { return device_name_; }
+    /// Whether RunOptions::trace gets every layer; else only the tensors that leave an NPU partition.
+    bool traces_layers() const { return device_->traces(); }
     const CpuPlan& cpu_plan() const { return plan_; }
     Metrics& metrics() { return metrics_; }
     std::string prometheus() const;
@@ -110,6 +113,7 @@ class Session {
     void quantise_partition_output(Context& context, const std::string& name, OutputBuffer& output) const;
     void write_output(Context& context, const std::string& name, OutputBuffer& output) const;
     TraceHook trace_hook(std::vector<TraceTensor>& trace) const;
+    void trace_outputs(const Context& context, std::size_t partition, std::vector<TraceTensor>& trace) const;
 
     std::shared_ptr<const Program> program_;
     std::string device_name_;

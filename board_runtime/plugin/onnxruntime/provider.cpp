@@ -67,9 +67,11 @@ ProviderOptions ProviderOptions::read(const OrtApi& api, const OrtSessionOptions
             result.session.threads = threads_of(value);
         else if (name == "level")
             result.session.level = value;
+        else if (name == "board")
+            result.session.board = value;
         else
             throw ArgumentError("provider option '" + name +
-                                "': expected build, device, threads, level or model_sha256");
+                                "': expected build, device, threads, level, board or model_sha256");
     }
     return result;
 }

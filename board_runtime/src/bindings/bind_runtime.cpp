@@ -286,21 +286,23 @@ void bind_runtime(py::module_& module) {
 
     py::class_<Session, std::shared_ptr<Session>>(module, "Session", "A model on a device; run() is thread-safe.")
         .def(py::init([](const std::shared_ptr<Program>& program, const std::string& device, int threads,
-                         const std::string& level) {
+                         const std::string& level, const std::string& board) {
                  SessionOptions options;
                  options.level = level;
+                 options.board = board;
                  options.device = device;
                  options.threads = threads;
                  return std::make_shared<Session>(program, options);
              }),
              py::arg("program"), py::arg("device") = "sim", py::arg("threads") = 1, py::arg("level") = "auto",
-             py::call_guard<py::gil_scoped_release>())
+             py::arg("board") = "", py::call_guard<py::gil_scoped_release>())
         .def("run", &run, py::arg("inputs"), py::arg("nhwc") = false, py::arg("trace") = py::none(),
              py::arg("profile") = py::none())
         .def("run_partition", &run_partition, py::arg("partition"), py::arg("inputs"), py::arg("outputs"),
              py::arg("nhwc") = true)
         .def("warm_up", &Session::warm_up, py::arg("count"), py::call_guard<py::gil_scoped_release>())
         .def("prometheus", &Session::prometheus)
+        .def_property_readonly("traces_layers", &Session::traces_layers)
         .def_property_readonly("arena_bytes", [](const Session& session) { return session.cpu_plan().arena_bytes(); })
         .def_property_readonly("cpu_placements",
                                [](const Session& session) {
@@ -356,6 +358,9 @@ void bind_runtime(py::module_& module) {
 #endif
 #ifdef NPUFORGE_HAVE_CSIM
     devices.append("csim");
+#endif
+#ifdef NPUFORGE_HAVE_UIO
+    devices.append("uio");
 #endif
     module.attr("DEVICES") = py::tuple(devices);
 }

@@ -39,6 +39,8 @@ void translate(std::exception_ptr error) {
         raise("ArchError", e.what());
     } catch (const npuforge::InstructionError& e) {
         raise("InstructionError", e.what());
+    } catch (const npuforge::DeviceError& e) {
+        raise("DeviceError", e.what());
     } catch (const npuforge::ArgumentError& e) {
         raise("UsageError", e.what());
     } catch (const npuforge::Error& e) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "hardware_program.hpp"
 #include "npuforge/csim.hpp"
 #include "sequencer.hpp"
 
@@ -56,79 +57,13 @@ hls::Policy parse_policy(const std::string& name) {
     throw ArgumentError("csim policy: expected program, load-first, store-last or random, found '" + name + "'");
 }
 
-const char* engine_name(int engine) {
-    switch (static_cast<isa::Engine>(engine)) {
-        case isa::Engine::LOAD:
-            return "LOAD";
-        case isa::Engine::CONV:
-            return "CONV";
-        case isa::Engine::VECTOR:
-            return "VECTOR";
-        default:
-            return "STORE";
-    }
-}
-
-std::string reason(const hls::Status& status, const std::uint32_t* words) {
-    const std::string found = ", found " + std::to_string(isa::field_value(words, status.field));
-    switch (status.code) {
-        case hls::Code::UNKNOWN_OPCODE:
-            return "expected a known opcode" + found;
-        case hls::Code::RESERVED_BITS:
-            return "word " + std::to_string(isa::first_reserved_word(words)) + ": reserved bits are set, expected 0";
-        case hls::Code::ILLEGAL_VALUE:
-            return "a value that the engine refuses" + found;
-        case hls::Code::MISALIGNED:
-            return "expected a multiple of 16" + found;
-        case hls::Code::OUT_OF_BOUNDS:
-            return "the bytes it addresses leave the memory" + found;
-        case hls::Code::BAD_PARAMETER:
-            return "an illegal value in the parameter records there" + found;
-        case hls::Code::NO_HALT:
-            return "expected HALT at the end of the partition";
-        case hls::Code::EARLY_HALT:
-            return "HALT before the end of the partition";
-        case hls::Code::DEADLOCK: {
-            std::string engines;
-            for (int e = 0; e < hls::ENGINES; ++e)
-                if ((isa::pop_of(words) >> e & 1u) != 0)
-                    engines += std::string(engines.empty() ? "" : " or ") + engine_name(e);
-            return "deadlock: it waits for a token from " + engines + " that nobody gives";
-        }
-        case hls::Code::TOKEN_OVERFLOW:
-            return "more than 65535 waiting tokens";
-        case hls::Code::TOKEN_LEFT:
-            return "expected every token to be taken before the end of the partition, found one left";
-        default:
-            return "refused";
-    }
-}
-
 class CsimDevice final : public Device {
   public:
     CsimDevice(DeviceProgram program, const Options& options)
         : program_(std::move(program)), options_(options), policy_(parse_policy(options.policy)) {
-        const auto* stream = reinterpret_cast<const std::uint8_t*>(program_.instructions);
-        if (program_.image_size > 0xffffffffu || program_.pool_size > 0xffffffffu ||
-            program_.sram_bytes > 0xffffffffu || program_.sram_bytes % hls::LANES != 0)
-            throw ArgumentError("csim: sizes beyond 32 bits, or SRAM bytes that are no multiple of 16");
-        const std::size_t stream_bytes = program_.instruction_count * isa::INSTRUCTION_BYTES;
-        if (stream < program_.image || stream > program_.image + program_.image_size ||
-            stream_bytes > static_cast<std::size_t>(program_.image + program_.image_size - stream))
-            throw ArgumentError(
-                "csim: expected the instructions inside the .bin image, as the hardware fetches them from there");
-        stream_offset_ = static_cast<std::uint32_t>(stream - program_.image);
-        limits_.sram_bytes = static_cast<std::uint32_t>(program_.sram_bytes);
-        limits_.bin_bytes = static_cast<std::uint32_t>(program_.image_size);
-        limits_.pool_bytes = static_cast<std::uint32_t>(program_.pool_size);
-        limits_.bf16 = program_.bf16;
-        for (const DeviceProgram::Range& range : program_.partitions) {
-            if (range.first > program_.instruction_count || range.count > program_.instruction_count - range.first)
-                throw InstructionError("instruction " + std::to_string(range.first) +
-                                       ": the partition leaves the stream of " +
-                                       std::to_string(program_.instruction_count));
-            refuse_unless_ok(hls::check_program(bin(), address(range), count(range), limits_), range);
-        }
+        stream_offset_ = hardware::stream_offset(program_, "csim");
+        limits_ = hardware::limits_of(program_);
+        hardware::check_partitions(program_, stream_offset_);
     }
 
     std::string name() const override { return "csim"; }
@@ -148,7 +83,8 @@ class CsimDevice final : public Device {
         const DeviceProgram::Range& range = program_.partitions[partition];
         if (hook) own->before_sum.resize(program_.sram_bytes);
         HookTrace trace{hook, range.first, own->before_sum};
-        refuse_unless_ok(run_width(*own, range, reinterpret_cast<std::int8_t*>(pool), trace), range);
+        hardware::refuse_unless_ok(run_width(*own, range, reinterpret_cast<std::int8_t*>(pool), trace), program_,
+                                   range);
     }
 
   private:
@@ -173,17 +109,6 @@ class CsimDevice final : public Device {
         if (pixels >= 4) return run_as<4>(context, range, pool, trace);
         if (pixels >= 2) return run_as<2>(context, range, pool, trace);
         return run_as<1>(context, range, pool, trace);
-    }
-
-    void refuse_unless_ok(const hls::Status& status, const DeviceProgram::Range& range) const {
-        if (status.code == hls::Code::OK) return;
-        const std::size_t index = range.first + status.instruction;
-        if (range.count == 0)
-            throw InstructionError("instruction " + std::to_string(index) + ": an empty partition; expected HALT");
-        std::uint32_t words[isa::INSTRUCTION_WORDS];
-        hls::fetch(bin(), address(range), status.instruction, words);
-        throw InstructionError("instruction " + std::to_string(index) + " (" + isa::opcode_name(isa::opcode_of(words)) +
-                               "): " + isa::field_name(status.field) + ": " + reason(status, words));
     }
 
     DeviceProgram program_;
