@@ -14,7 +14,7 @@ import numpy as np
 from npuforge.compile.ir.errors import FormatError, UsageError
 from npuforge.compile.steps.write_files import ARTIFACTS, staging
 
-TAR = ".tar"
+TAR, COMPRESSED = ".tar", (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 SHARE = 1e-4  # of the largest expected magnitude: what the order of float sums in the CPU partition may cost; an int8 step is 1/255
 SMALL = 1e-5  # of any value: ONNX Runtime's sigmoid and exponential are that far off near 0
 LOWEST_COSINE = 0.99  # behind a CPU partition that the NPU reads
@@ -23,6 +23,8 @@ LOWEST_COSINE = 0.99  # behind a CPU partition that the NPU reads
 @contextmanager
 def folder_for(output: Path) -> Iterator[Path]:
     """Where a build is to be written: `output`, or for NAME.tar a temporary folder that becomes the tar file when the block ends well."""
+    if output.suffix.lower() in COMPRESSED:
+        raise UsageError(f"-o {output}: a bundle is not compressed; give NAME.tar, or a folder")
     if output.suffix.lower() != TAR:
         yield output
         return

@@ -59,7 +59,7 @@ def export(options: Options, headers: Path | None = None) -> Export:
     """
     ctx, made = Context(options), Export()
     where = find_headers(headers)
-    model = prepare_export(options.model, options.shapes)
+    model = prepare_export(options.model, options.shapes, dynamic=True)
     made.lowered = lower(model)
     signatures, made.without_kernel = signatures_of(model)
     made.operators = [f"{s.domain}::{s.type}" for s in signatures]

@@ -88,9 +88,11 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     return Imported(Editor(graph).finish(), model, trouble)
 
 
-def prepare_model(source: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelProto:
+def prepare_model(
+    source: str | Path | onnx.ModelProto, shapes: Shapes | None = None, dynamic: bool = False
+) -> onnx.ModelProto:
     """The checked model with every node named, every input static, bfloat16 as float32; else arithmetic untouched (this is what the float reference
-    runs)."""
+    runs). `dynamic`: inputs of dynamic shape for which `shapes` has none stay so."""
     if isinstance(source, onnx.ModelProto):
         model = onnx.ModelProto()
         model.CopyFrom(source)
@@ -99,14 +101,14 @@ def prepare_model(source: str | Path | onnx.ModelProto, shapes: Shapes | None = 
         model = read_model(Path(source))
     widen_bfloat16(model)
     _name_nodes(model)
-    _fix_inputs(model, shapes or {})
+    _fix_inputs(model, shapes or {}, dynamic)
     return model
 
 
 def tensor_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """Static shapes by tensor of a prepared model, as far as they are known; -1 is a dimension that only the data decide. A model that cannot be imported
     has those of its inputs and constants. ModelError for a custom node that its operator refuses."""
-    shapes = {v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in model.graph.input}
+    shapes = {v.name: tuple(d.dim_value or -1 for d in v.type.tensor_type.shape.dim) for v in model.graph.input}
     shapes |= {i.name: tuple(i.dims) for i in model.graph.initializer}
     try:
         graph = _to_graph(model, "shapes", {})
@@ -116,9 +118,11 @@ def tensor_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     return shapes | {name: info.shape for name, info in graph.tensors.items()}
 
 
-def prepare_export(source: str | Path | onnx.ModelProto, shapes: Shapes | None = None) -> onnx.ModelProto:
+def prepare_export(
+    source: str | Path | onnx.ModelProto, shapes: Shapes | None = None, dynamic: bool = False
+) -> onnx.ModelProto:
     """`prepare_model` for a target that gets the custom nodes as they are: none stands in a branch (UnsupportedError), none is malformed (ModelError)."""
-    model = without_branches(prepare_model(source, shapes))
+    model = without_branches(prepare_model(source, shapes, dynamic))
     tensor_shapes(model)
     return model
 
@@ -140,8 +144,8 @@ def _show(dims: list[int | str]) -> str:
     return "x".join(str(d) for d in dims)
 
 
-def _fix_inputs(model: onnx.ModelProto, shapes: Shapes) -> None:
-    """Drops initialisers listed as inputs (IR 3) and makes the shapes of the real inputs static."""
+def _fix_inputs(model: onnx.ModelProto, shapes: Shapes, dynamic: bool) -> None:
+    """Drops initialisers listed as inputs (IR 3) and makes the shapes of the real inputs static, but where they may be `dynamic`."""
     graph = model.graph
     initialisers = {i.name for i in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     real = [v for v in graph.input if v.name not in initialisers]
@@ -165,6 +169,8 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Shapes) -> None:
             d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else (d.dim_param or "?") for d in shape.dim
         ]
         given = shapes.get(value.name)
+        if given is None and dynamic:
+            continue
         example = "x".join(str(d) if isinstance(d, int) else ("1" if i == 0 else "320") for i, d in enumerate(dims))
         if not value.type.tensor_type.HasField("shape") and given is None:
             raise UsageError(
@@ -262,7 +268,9 @@ def _to_graph(model: onnx.ModelProto, name: str, origins: Origins) -> Graph:
             if tensor_type.elem_type in _FLOATS
             else np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)).name
         )
-        graph.tensors[value.name] = TensorInfo(value.name, tuple(d.dim_value for d in tensor_type.shape.dim), dtype)
+        graph.tensors[value.name] = TensorInfo(
+            value.name, tuple(d.dim_value or -1 for d in tensor_type.shape.dim), dtype
+        )
     for proto in model.graph.node:
         op = operator_name(proto.domain, proto.op_type)
         attrs = {k: _single(v) if isinstance(v, np.ndarray) else v for k, v in attributes(proto).items()}

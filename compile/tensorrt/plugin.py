@@ -157,7 +157,7 @@ REGISTER_TENSORRT_PLUGIN(Creator{kind});
 def export(options: Options) -> Export:
     """Writes `model.onnx`, the sources, `build.sh`, `export.json`; compiles the kernels where nvcc is on the path."""
     ctx, made = Context(options), Export()
-    model = prepare_export(options.model, options.shapes)
+    model = prepare_export(options.model, options.shapes, dynamic=True)
     made.lowered = lower(model)
     found = find_sources(model)
     made.operators, made.without_kernel = [*found.functions, *found.folders], found.without

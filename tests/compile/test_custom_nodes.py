@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.ascend import flow
 from npuforge.compile.context import Options
-from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
+from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.onnxruntime import export as onnxruntime_export
 from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.compile.tensorrt import plugin
@@ -60,6 +60,22 @@ def test_malformed_nodes_are_refused_by_name(target: str, node: onnx.NodeProto, 
     with pytest.raises(ModelError, match=f"node '?mine'?.*{words}"):
         import_onnx(given.model) if target == "import" else TARGETS[target](given)
     assert not given.output.exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_inputs_of_dynamic_shape(target: str, tmp_path: Path) -> None:
+    """Stay so for libraries that take any; CANN's command line needs sizes."""
+    given = options(tmp_path, [own("LeakyReluMask", ["x"], ["y", "m"]), own("AngleEncode", ["m"], ["z"])])
+    model = onnx.load(given.model)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, given.model)
+    if target == "ascend":
+        with pytest.raises(UsageError, match="input 'x' has the dynamic shape batchx4x3x3; give a static one"):
+            TARGETS[target](given)
+        return
+    assert len(TARGETS[target](given).operators) == 2
+    shape = onnx.load(tmp_path / "out" / "model.onnx").graph.input[0].type.tensor_type.shape
+    assert [d.dim_param or d.dim_value for d in shape.dim] == ["batch", 4, 3, 3]
 
 
 def branch(name: str, node: onnx.NodeProto) -> onnx.GraphProto:

@@ -131,6 +131,12 @@ def test_a_hostile_tar_is_refused(tmp_path: Path, kind: str) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"b.tar", "to"}
 
 
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.zip"])
+def test_a_compressed_bundle_is_refused(name: str, command: CommandLine) -> None:
+    command.refused(2, ("a bundle is not compressed; give NAME.tar",), *COMPILE, name)
+    assert not Path(name).exists()
+
+
 def test_no_tar_is_an_error_of_one_line(command: CommandLine) -> None:
     Path("b.tar").write_bytes(b"no tar")
     command.refused(1, ("b.tar: not a whole tar file",), "run", "b.tar", "--check")
