@@ -135,7 +135,8 @@ def register(app: typer.Typer) -> None:
         if picture is not None:
             write_placement(graph, picture)
         if json:
-            print_json(summary(compiled, ctx) | {"placement": placement_summary(graph, rows) | placement(graph, rows)})
+            shown = {"placement": placement_summary(graph, rows) | placement(graph, rows), "seconds": ctx.seconds}
+            print_json(summary(compiled, ctx) | shown)
             return
         print("\n".join(performance_lines(compiled.performance, layers)))
         print("\n".join(summary_lines(placement_summary(graph, rows))[3:] + reason_lines(rows)))

@@ -165,7 +165,7 @@ def summary(compiled: CompiledProgram, ctx: Context) -> dict[str, Any]:
 
 
 def origin(ctx: Context) -> dict[str, Any]:
-    """Of every compile run, whatever the target: model, choices, notices, time per step."""
+    """Of every compile run, whatever the target: model, choices, notices. Nothing that differs between two runs of one command."""
     options = ctx.options
     return {
         "model": {"file": options.model.name, "path": str(options.model.resolve()), "sha256": sha256(options.model)},
@@ -175,7 +175,6 @@ def origin(ctx: Context) -> dict[str, Any]:
         "calibration_images": [p.name for p in options.calibration],
         "notes": ctx.qgraph.notes if ctx.qgraph else {},
         "notices": ctx.notices,
-        "seconds": ctx.seconds,
     }
 
 

@@ -107,6 +107,12 @@ def test_the_same_files_give_the_same_tar(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "b.tar"]
 
 
+def test_two_runs_of_one_command_give_the_same_tar(command: CommandLine) -> None:
+    for name in ("a.tar", "b.tar"):
+        command(*COMPILE, name)
+    assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
+
+
 def damaged(kind: str) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
