@@ -36,6 +36,7 @@ COMMANDS = (
     "reference",
     "bench",
     "board",
+    "flash",
     "disasm",
     "arch",
     "ops",

@@ -107,6 +107,7 @@ def keys(*wanted: str) -> Any:
         (("bench", "build", "--runs", "3", "--peer", "onnxruntime"), lambda v: v["ratio"] > 0),
         (RECORD, lambda v: v["images"] == 2 and v["file"] == "r.npz"),
         (("board", "xnpu_top_hw.h", "--arch", "nf-b4096"), keys("arch", "uio", "registers", "memory")),
+        (("flash", "build", "--to", "images"), lambda v: "build/model.bin" in v["files"] and not v["overlay"]),
         (("disasm", "build"), lambda v: any(row["opcode"] == "CONV" for row in v["instructions"])),
         (("disasm", "build", "--sections"), lambda v: any(s["name"] == "instructions" for s in v["sections"])),
         (("arch",), keys("nf-b1024", "nf-b4096")),

@@ -10,6 +10,9 @@
 #include "npuforge/program.hpp"
 #include "npuforge/runner.hpp"
 #include "npuforge/session.hpp"
+#ifdef NPUFORGE_HAVE_UIO
+#include "npuforge/uio.hpp"
+#endif
 
 namespace py = pybind11;
 using namespace npuforge;  // NOLINT: this file only glues names together
@@ -266,6 +269,7 @@ void bind_runtime(py::module_& module) {
                     BinFile::parse(reinterpret_cast<const std::uint8_t*>(view.data()), view.size()), arch));
             },
             py::arg("image"), py::arg("expected_arch") = "")
+        .def("check_arch", &Program::check_arch, py::arg("expected_arch"))
         .def_property_readonly("name", &Program::name)
         .def_property_readonly("mode", &Program::mode)
         .def_property_readonly("fingerprint", &Program::fingerprint)
@@ -361,6 +365,10 @@ void bind_runtime(py::module_& module) {
 #endif
 #ifdef NPUFORGE_HAVE_UIO
     devices.append("uio");
+    module.def(
+        "board_arch", [](const std::string& path) { return uio::Board::read(path).arch; },
+        "JSON text of the arch in a board's description, which is read and checked; no hardware is touched.",
+        py::arg("path"));
 #endif
     module.attr("DEVICES") = py::tuple(devices);
 }
