@@ -24,10 +24,12 @@ from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.vendor_compiler import NOT_RUN, Compiled, compile_fix_form
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
 from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps import calibrate, fold, fuse, partition
 from npuforge.compile.steps.generate import TOOL
+from npuforge.compile.steps.recognise_head import recognise
 from npuforge.compile.steps.verify import verify as verify_graph
 from npuforge.compile.steps.write_files import MANIFEST, QUANTISED, SUMMARY, files_of, origin, staging, write_reference
 from npuforge.compile.xir.batches import unlike_batches
@@ -59,13 +61,20 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
     ctx, build = Context(options, target.reason), DpuBuild(target.name)
     before: list[Graph] = []
 
+    def see_tail(graph: Graph, _: Context) -> Graph:
+        graph.fixed_tail = not ends_in_head(graph, options.preprocess)
+        return graph
+
     def adapt(graph: Graph, _: Context) -> Graph:
         before[:] = [graph]
         after, build.changed = adapted(graph, silu_as_hardswish)
         return separated(after, target)
 
     def divide(graph: Graph, _: Context) -> Graph:
-        placed, build.changed = own_on_cpu(partition.partition(graph, limit=ctx.limit), before[0], build.changed)
+        placed = partition.partition(graph, limit=ctx.limit)
+        for node in placed.nodes:
+            node.reason = node.reason.replace("the NPU", target.name)
+        placed, build.changed = own_on_cpu(placed, before[0], build.changed)
         return placed
 
     def graph_step(name: str, run: Any) -> pipeline.Step:
@@ -73,6 +82,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
 
     steps = (
         pipeline.FRONT_END[0],
+        graph_step("tail", see_tail),
         graph_step("fold", fold.run),
         graph_step("fuse", fuse.run),
         graph_step("dpu activations", adapt),
@@ -96,6 +106,14 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         (folder / SUMMARY).write_text(json.dumps(origin(ctx), indent=1, default=str), encoding="utf-8")
         (folder / MANIFEST).write_text(json.dumps(_manifest(graph, target, ctx, folder), indent=1), encoding="utf-8")
     return build
+
+
+def ends_in_head(graph: Graph, record: Preprocess | None) -> bool:
+    """Whether the preprocessing record declares a detection head, or the outputs show one: its decode, behind the last convolution, then stays in float."""
+    if record is not None and record.head.kind not in ("none", "auto"):
+        return True
+    images = [t for t in graph.inputs if len(graph.tensors[t].shape) == 4]
+    return bool(images) and recognise(graph, images[0]).head is not None
 
 
 def _manifest(graph: Graph, target: DpuTarget, ctx: Context, folder: Path) -> dict[str, Any]:
@@ -141,8 +159,12 @@ def _notices(build: DpuBuild, ctx: Context) -> None:
         loss = ", ".join(f"{name} {value:.3g}" for name, value in build.loss.items())
         what = f"{len(build.changed)} activations are the DPU's (LeakyReLU 26/256, SiLU as HardSwish on request)"
         ctx.note([f"{what}; relative change of the float outputs on {build.loss_images} images: {loss}"])
-    exceeding = {n: r for n, r in build.cpu.items() if r.startswith(build.target)}
-    ctx.note(f"node '{name}' is left to the CPU: {reason}" for name, reason in exceeding.items())
+    nodes_of: dict[str, list[str]] = {}
+    for name, reason in build.cpu.items():
+        nodes_of.setdefault(reason, []).append(f"'{name}'")
+    for reason, names in nodes_of.items():
+        which = f"node {names[0]} is" if len(names) == 1 else f"nodes {', '.join(names)} are"
+        ctx.note([f"{which} left to the CPU: {reason}"])
     if build.compiler is not None and build.compiler.unlike_target:
         ctx.note([build.compiler.unlike_target])
     if build.compiler is not None and not build.compiler.ran:

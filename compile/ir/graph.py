@@ -100,6 +100,7 @@ class Graph:
     partitions: list[Partition] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)  # what the exporter wrote into the file (class names, task)
     grids: dict[str, Grid] = field(default_factory=dict)  # by tensor: the scales of a model that is quantised already
+    fixed_tail: bool = False  # hardware other than our NPU takes operators behind the last convolution
 
     def producer(self, tensor: str) -> Node | None:
         """The node that writes `tensor`, None for graph inputs and constants."""

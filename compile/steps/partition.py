@@ -18,6 +18,7 @@ import numpy as np
 
 from npuforge.compile.ir.errors import QuantisationError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, Partition
+from npuforge.compile.steps.float_tail import TAIL_REASON, decode_reason
 from npuforge.compile.steps.host_types import check_types
 from npuforge.compile.steps.keep_ranges import keep_ranges
 from npuforge.compile.steps.reasons import not_canonical
@@ -134,24 +135,28 @@ def partition(
 ) -> Graph:
     """Sets `device` and `reason` of every node and builds `graph.partitions`; nodes end up in execution order.
 
-    `calibrated`: whether images will tell the scales that a quantised model does not give (a model without quantised weights needs them anyway). `limit`: another hardware's reason against a node.
+    `calibrated`: whether images will tell the scales that a quantised model does not give (a model without quantised weights needs them anyway). `limit`: another
+    hardware's reason against a node; what small regions cost around our NPU then does not count.
     """
     editor = Editor(graph)
-    region = editor.reaches_convolution()
+    region, tail = editor.reaches_convolution(), editor.tail()
+    outside = TAIL_REASON if graph.fixed_tail else HEAD_REASON
     left_in_float = not calibrated and is_quantised(graph)
     before_another = {id(p) for n in editor.ordered() if id(n) in region for t in n.inputs if (p := editor.producer(t))}
     for node in editor.ordered():
         if node.op in CONVOLUTIONS:
             _check_elements(node, graph)
-        node.reason = failed(node, graph, precision) if id(node) in region else HEAD_REASON
+        node.reason = failed(node, graph, precision) if id(node) in region else outside
         if limit is not None and not node.reason:
-            node.reason = limit(node, graph)
+            node.reason = limit(node, graph) or decode_reason(node, editor, id(node) in tail)
         if left_in_float and id(node) not in before_another and not node.reason:
             node.reason = "" if node.outputs[0] in graph.grids else FLOAT_REASON
         node.device = CPU if node.reason else NPU
         if node.device == CPU:
             _check_cpu(node, editor, precision)
-    levels = _leave_small_regions_to_cpu(editor, _fewest_levels(editor))
+    levels = _fewest_levels(editor)
+    if limit is None:
+        levels = _leave_small_regions_to_cpu(editor, levels)
     for node, clip in keep_ranges(editor):
         levels[id(clip)] = levels[id(node)]
     _group(editor, levels)

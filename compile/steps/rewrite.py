@@ -28,6 +28,16 @@ ELEMENTWISE = (  # operators that treat every element alike, so that layout and 
 )
 
 
+_POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+_ACTIVATIONS = (
+    "Relu",
+    "LeakyRelu",
+    "Activation",
+    "Affine",
+)  # the last two: on the way to the canonical form, and by itself
+_TAIL = (*_POOLS, "Add", "Sum", "Mul", "Concat", "Resize", *_ACTIVATIONS)
+
+
 class Editor:
     """Edits one `Graph` in place."""
 
@@ -87,7 +97,37 @@ class Editor:
         return users[0] if len(users) == 1 and tensor not in self._outputs else None
 
     def reaches_convolution(self) -> set[int]:
-        """Ids of the nodes that are a convolution or have one downstream."""
+        """Ids of the nodes that are a convolution or have one downstream, and of those in the tail."""
+        found = self._before_convolutions()
+        return found | self._behind(found)
+
+    def tail(self) -> set[int]:
+        """Ids of the nodes behind the last convolution that compute maps from its maps alone; none unless the graph has a `fixed_tail`."""
+        return self._behind(self._before_convolutions())
+
+    def _behind(self, before: set[int]) -> set[int]:
+        found: set[int] = set()
+        for node in self.ordered() if self.graph.fixed_tail else ():
+            if (
+                id(node) not in before
+                and node.op in _TAIL
+                and all(self._is_map(t, before | found) for t in node.inputs)
+            ):
+                found.add(id(node))
+        return found
+
+    def _is_map(self, tensor: str, makers: set[int]) -> bool:
+        """Whether one of `makers` gives the tensor as [1, C, H, W], or it is a parameter of a Resize."""
+        if not tensor or self.constant(tensor) is not None:
+            return all(u.op == "Resize" for u in self.users(tensor))
+        producer = self.producer(tensor)
+        return (
+            producer is not None
+            and id(producer) in makers
+            and len(self.shape(tensor)) == 4 == 3 + self.shape(tensor)[0]
+        )
+
+    def _before_convolutions(self) -> set[int]:
         found: set[int] = set()
         for node in reversed(self.ordered()):
             if node.op in CONVOLUTIONS or any(id(u) in found for t in node.outputs for u in self._users.get(t, ())):

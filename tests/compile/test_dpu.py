@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.dpu import adapt, limits
 from npuforge.compile.dpu.fix_form import build_fix_form, write_fix_form
+from npuforge.compile.dpu.flow import ends_in_head
 from npuforge.compile.ir.errors import InputError, UsageError
 from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
 from npuforge.compile.ir.quantization import QGraph
@@ -168,7 +169,9 @@ def test_a_node_beyond_the_limits_is_on_the_cpu_with_its_reason(tmp_path: Path) 
 )
 def test_real_networks_stay_whole(models: Path, model: str, target: str, on_cpu: int, partitions: int) -> None:
     """A network in pieces is what users of DPUs complain about: how many nodes and pieces the limits leave."""
-    graph, _ = adapt.adapted(fuse(fold(import_onnx(models / f"{model}.onnx").graph)), True)
+    imported = import_onnx(models / f"{model}.onnx").graph
+    imported.fixed_tail = not ends_in_head(imported, None)
+    graph, _ = adapt.adapted(fuse(fold(imported)), True)
     dpu = limits.load(f"dpu:{target}")
     graph = partition(adapt.separated(graph, dpu), limit=dpu.reason)
     assert sum(n.device == "CPU" for n in graph.nodes) == on_cpu

@@ -24,6 +24,17 @@ def test_files_and_what_was_not_run(command: CommandLine, monkeypatch: pytest.Mo
     assert {"fix", "conv2d"} <= {op.type for op in read_xmodel(made / "quantised.xmodel").ops}
 
 
+def test_every_node_on_the_cpu_has_a_notice(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(command.folder))
+    result = command(*DPU, "dpu:DPUCZDX8G_ISA1_B1024")
+    on_cpu = json.loads((command.folder / "dpu" / "dpu.json").read_text())["cpu"]
+    notices = [line for line in result.err.splitlines() if "left to the CPU: " in line]
+    assert on_cpu and "the NPU" not in str(on_cpu.values())
+    for node, reason in on_cpu.items():
+        assert any(f"'{node}'" in line and line.endswith(f"left to the CPU: {reason}") for line in notices), node
+    assert len(notices) == len(set(on_cpu.values()))
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
