@@ -74,15 +74,42 @@ def separated(graph: Graph, target: DpuTarget) -> Graph:
 
 
 def measured_loss(before: Graph, after: Graph, feeds: Iterable[dict[str, np.ndarray]]) -> dict[str, float]:
-    """Per float output of the network: root of the mean squared difference of the two float graphs over the root of the mean square."""
-    first, second = GraphExecutor(before, list(before.outputs)), GraphExecutor(after, list(before.outputs))
-    difference = {name: 0.0 for name in before.outputs}
+    """Per tensor of `measured_tensors`: root of the mean squared difference of the two float graphs over the root of the mean square; none that is 0 throughout."""
+    names = measured_tensors(before, after)
+    if not names:
+        return {}
+    first, second = GraphExecutor(before, names), GraphExecutor(after, names)
+    difference = dict.fromkeys(names, 0.0)
     power = dict(difference)
     for feed in feeds:
         a, b = first.run(feed), second.run(feed)
-        for name in before.outputs:
-            if a[name].shape == b[name].shape and a[name].dtype.kind == "f":
-                x, y = a[name].astype(np.float64), b[name].astype(np.float64)
-                difference[name] += float(np.square(x - y).sum())
-                power[name] += float(np.square(x).sum())
-    return {n: float(np.sqrt(difference[n] / power[n])) for n in before.outputs if power[n] > 0}
+        for name in names:
+            x, y = a[name].astype(np.float64), b[name].astype(np.float64)
+            difference[name] += float(np.square(x - y).sum())
+            power[name] += float(np.square(x).sum())
+    return {n: float(np.sqrt(difference[n] / power[n])) for n in names if power[n] > 0}
+
+
+def measured_tensors(before: Graph, after: Graph) -> list[str]:
+    """The network's float outputs of a fixed size; in place of each other output, whose size depends on the data or which holds integers, the nearest such tensors
+    in front of it that both graphs compute."""
+    computed = {t for node in after.nodes for t in node.outputs}
+    producers = {t: node for node in before.nodes for t in node.outputs}
+
+    def fits(name: str) -> bool:
+        info = before.tensors[name]
+        return info.dtype == "float32" and all(d > 0 for d in info.shape) and name in computed
+
+    found: dict[str, None] = {}
+    seen: set[str] = set()
+    waiting = list(before.outputs)[::-1]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in producers:
+            continue
+        seen.add(name)
+        if fits(name):
+            found[name] = None
+        else:
+            waiting += [t for t in reversed(producers[name].inputs) if t and t not in before.constants]
+    return list(found)

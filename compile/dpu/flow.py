@@ -39,7 +39,8 @@ REPORT = "dpu.json"
 
 @dataclass
 class DpuBuild:
-    """What was made. `cpu`: node name -> reason. `changed`: nodes whose activation is the DPU's; `loss`: per output, relative (root mean square)."""
+    """What was made. `cpu`: node name -> reason. `changed`: nodes whose activation is the DPU's; `loss`: per output, or per
+    tensor in front of one whose size depends on the data, relative (root mean square)."""
 
     target: str
     dpu_nodes: int = 0
@@ -100,7 +101,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         ctx.note(unlike_batches(write_fix_form(qgraph, folder / FIX_FORM)))
         save(qgraph, folder / QUANTISED)
         build.compiler = compile_fix_form(folder / FIX_FORM, target, folder, "model")
-        _notices(build, ctx)
+        _notices(build, ctx, graph.outputs)
         (folder / REPORT).write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1), encoding="utf-8")
         write_reference(ctx, folder)
         (folder / SUMMARY).write_text(json.dumps(origin(ctx), indent=1, default=str), encoding="utf-8")
@@ -154,11 +155,21 @@ def _measure(before: Graph, after: Graph, ctx: Context, build: DpuBuild) -> None
     build.loss, build.loss_images = measured_loss(before, after, map(feed, images)), len(images)
 
 
-def _notices(build: DpuBuild, ctx: Context) -> None:
+def loss_line(build: DpuBuild, outputs: list[str]) -> str:
+    """What the notice says of `build.loss`; `outputs`: the network's."""
+    if not build.loss:
+        return f"their loss is not measured: on {build.loss_images} images no tensor of real numbers, of a fixed size, has a value other than 0"
+    loss = ", ".join(f"{name} {value:.3g}" for name, value in build.loss.items())
+    of = "the float outputs"
+    if not set(build.loss) <= set(outputs):
+        of += " (of integers, and of outputs whose size the data tell: of the nearest tensors in front)"
+    return f"relative change of {of} on {build.loss_images} images: {loss}"
+
+
+def _notices(build: DpuBuild, ctx: Context, outputs: list[str]) -> None:
     if build.changed:
-        loss = ", ".join(f"{name} {value:.3g}" for name, value in build.loss.items())
         what = f"{len(build.changed)} activations are the DPU's (LeakyReLU 26/256, SiLU as HardSwish on request)"
-        ctx.note([f"{what}; relative change of the float outputs on {build.loss_images} images: {loss}"])
+        ctx.note([f"{what}; {loss_line(build, outputs)}"])
     nodes_of: dict[str, list[str]] = {}
     for name, reason in build.cpu.items():
         nodes_of.setdefault(reason, []).append(f"'{name}'")

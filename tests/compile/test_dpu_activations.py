@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.compile.dpu import adapt, limits
-from npuforge.compile.ir.graph import Activation
+from npuforge.compile.dpu.flow import DpuBuild, loss_line
+from npuforge.compile.ir.graph import Activation, Graph
 from npuforge.compile.reference import GraphExecutor
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
@@ -64,3 +66,60 @@ def test_nodes_left_to_the_cpu_keep_their_activation(target: str, slopes: list[f
             else linear / (1 + np.exp(-linear))
         )
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def with_tail(*tail: onnx.NodeProto, output: str, dtype: int) -> tuple[Graph, Graph]:
+    """A convolution with LeakyReLU 0.2 whose values `c` [1, 4, 5, 5] `tail` makes an output of; the network as it is and with the DPU's slope."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["linear"], "conv", kernel_shape=[1, 1]),
+        helper.make_node("LeakyRelu", ["linear"], ["c"], "leaky", alpha=0.2),
+        *tail,
+    ]
+    random = np.random.default_rng(6)
+    constants = {"w": random.normal(size=(4, 3, 1, 1)).astype(np.float32), "rows": np.array([1, 25, 4])}
+    constants |= {"most": np.array([9]), "overlap": np.float32([0.5])}
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 5, 5])]
+    values.append(helper.make_tensor_value_info(output, dtype, None))
+    used = {t for n in nodes for t in n.input}
+    initialisers = [numpy_helper.from_array(v, k) for k, v in constants.items() if k in used]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], initialisers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    before = fuse(fold(import_onnx(model).graph))
+    return before, adapt.adapted(before, False)[0]
+
+
+@pytest.mark.parametrize("kind", ["rows by the data", "integers"])
+def test_the_loss_is_measured_in_front_of_such_outputs(kind: str) -> None:
+    """NonMaxSuppression's rows, and the positions of an ArgMax: what they are made from tells."""
+    make = helper.make_node
+    if kind == "integers":
+        before, after = with_tail(make("ArgMax", ["c"], ["y"], "best", axis=1), output="y", dtype=TensorProto.INT64)
+        wanted = {"c"}
+    else:
+        tail = [
+            make("Reshape", ["c", "rows"], ["boxes"], "boxes"),
+            make("ReduceMax", ["boxes"], ["most_likely"], "max", axes=[2], keepdims=1),
+            make("Transpose", ["most_likely"], ["scores"], "scores", perm=[0, 2, 1]),
+            make("NonMaxSuppression", ["boxes", "scores", "most", "overlap"], ["y"], "nms"),
+        ]
+        before, after = with_tail(*tail, output="y", dtype=TensorProto.INT64)
+        wanted = {"boxes", "scores"}
+    image = np.random.default_rng(1).normal(size=(1, 3, 5, 5)).astype(np.float32)
+    found = adapt.measured_loss(before, after, [{"x": image}])
+    assert found.keys() == wanted
+    weight = before.constants[before.nodes[0].inputs[1]].reshape(4, 3).astype(np.float64)
+    linear = np.einsum("oc,chw->ohw", weight, image[0].astype(np.float64))
+    first, second = (np.where(linear < 0, linear * slope, linear) for slope in (0.2, 26 / 256))
+    expected = np.linalg.norm(first - second) / np.linalg.norm(first)
+    assert found["c" if kind == "integers" else "boxes"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_no_figure_is_not_an_empty_one() -> None:
+    build = DpuBuild("T", changed=["a"], loss={}, loss_images=8)
+    assert "not measured" in loss_line(build, ["y"]) and not loss_line(build, ["y"]).endswith(": ")
+    assert (
+        loss_line(replace(build, loss={"y": 0.5}), ["y"]) == "relative change of the float outputs on 8 images: y 0.5"
+    )
+    assert "the nearest tensors in front) on 8 images: boxes 0.5" in loss_line(
+        replace(build, loss={"boxes": 0.5}), ["y"]
+    )
