@@ -76,7 +76,7 @@ class DpuSession:
         self.device, self.name = DEVICE, self.folder.name
         self.inputs, self.outputs, self.preprocess = self.folder.inputs, self.folder.outputs, self.folder.preprocess
         self._tensors = {op.tensor.name: op.tensor for op in self._model.ops}
-        self._entries = {spec.name: _entry(self._model, spec.name) for spec in self.inputs}
+        self._entries = {spec.name: _entries(self._model, spec.name) for spec in self.inputs}
         self._exits = _exits(self._model, self.outputs)
         if self.folder.target:
             check_belongs(self._model, path)
@@ -121,8 +121,9 @@ class DpuSession:
         """All tensors that cross a border, by their names in the file."""
         values: Values = {}
         for spec, array in zip(self.inputs, named_arrays(self.name, self.inputs, inputs), strict=True):
-            tensor = self._entries[spec.name]
-            values[tensor.name] = entering(np.asarray(array), spec, tensor, self.folder.is_nhwc_in_file(spec, tensor))
+            for tensor in self._entries[spec.name]:
+                nhwc = self.folder.is_nhwc_in_file(spec, tensor)
+                values[tensor.name] = entering(np.asarray(array), spec, tensor, nhwc)
         begin = time.perf_counter_ns()
         with self._steps() as steps:
             for step in steps:
@@ -192,15 +193,22 @@ def _left(value: np.ndarray, tensor: XTensor, spec: TensorSpec, folder: Compiled
     return np.ascontiguousarray(value.reshape(spec.shape))
 
 
-def _entry(model: XModel, name: str) -> XTensor:
-    """The tensor by which a network input enters: of the USER subgraphs' op of that name."""
+def _entries(model: XModel, name: str) -> list[XTensor]:
+    """The tensors by which a network input enters: of the USER subgraphs' op of that name; of ours also the float form that CPU nodes read."""
     users = {op for child in model.by_device("USER") for leaf in child.leaves() for op in leaf.ops}
-    for op in model.ops:
-        if op.name in users and name in (op.name, op.tensor.name):
-            return op.tensor
-    raise FormatError(
-        f"{model.name}: no USER subgraph gives the network input {name!r}; found {', '.join(sorted(users)) or 'none'}"
-    )
+    given = [op for op in model.ops if op.name in users]
+    found = [op.tensor for op in given if name in (op.name, op.tensor.name)][:1]
+    found += [op.tensor for op in given if _input_of(op.tensor) == name]
+    if not found:
+        raise FormatError(
+            f"{model.name}: no USER subgraph gives the network input {name!r}; found {', '.join(sorted(users)) or 'none'}"
+        )
+    return found
+
+
+def _input_of(tensor: XTensor) -> str:
+    attr = tensor.attrs.get("npuforge_input")
+    return "" if attr is None else str(attr.value)
 
 
 def _exits(model: XModel, outputs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, XTensor]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from npuforge.compile.ir.quantization import QGraph
 from npuforge.compile.ir.samples import Sample, in_graph_layout
 from npuforge.compile.lane_executor import LaneExecutor
@@ -18,10 +16,6 @@ def executor_of(qgraph: QGraph, arch: Callable[[], Arch], run_cpu: RunNodes) -> 
     return LaneExecutor(qgraph, arch(), run_cpu) if qgraph.mode == "bf16" else IntegerExecutor(qgraph, run_cpu)
 
 
-def feeds_of(qgraph: QGraph, sample: Sample, image: str) -> Arrays:
-    """What the graph takes: raw pixels uint8 [1, H, W, C] where the input `image` enters so, else tensors as N, C, H, W."""
-    feeds = in_graph_layout(qgraph.graph, sample.inputs)
-    quant = qgraph.quant.get(image)
-    if quant is not None and quant.image_mean is not None:
-        feeds[image] = sample.pixels[np.newaxis]
-    return feeds
+def feeds_of(qgraph: QGraph, sample: Sample) -> Arrays:
+    """What the graph takes: every input as N, C, H, W, preprocessed as a device is given it, so that both round the same values to 8 bits."""
+    return in_graph_layout(qgraph.graph, sample.inputs)

@@ -20,7 +20,7 @@ from npuforge.hw_kernels import operator
 from npuforge.hw_kernels.arch import Arch
 from npuforge.hw_kernels.bf16_lanes import fold
 from npuforge.quant.bf16 import run_node
-from npuforge.quant.executor import Arrays, RunNodes, dequantise, quantise, run_reference
+from npuforge.quant.executor import Arrays, RunNodes, dequantise, float_feeds, quantise, run_reference
 
 
 class LaneExecutor:
@@ -45,7 +45,7 @@ class LaneExecutor:
             for n, v in feeds.items()
             if n in self.qgraph.quant
         }
-        floats: Arrays = {n: v for n, v in feeds.items() if n not in self.qgraph.quant}
+        floats = float_feeds(self.qgraph, feeds)
         memory: dict[Storage, np.ndarray] = {}
         for index, part in enumerate(graph.partitions):
             if part.device == "NPU":

@@ -57,6 +57,14 @@ def image_bytes(pixels: np.ndarray) -> np.ndarray:
     return (pixels ^ np.uint8(128)).view(np.int8)
 
 
+def float_feeds(qgraph: QGraph, feeds: Arrays) -> Arrays:
+    """Inputs as nodes outside the NPU read them: the values themselves, also of one that the NPU reads in 8 bits or bf16. Pixels, int8 and bf16 bits
+    given in a float input's place are left out: they are dequantised where they are read.
+    """
+    plain = {n: v for n, v in feeds.items() if n not in qgraph.quant}
+    return plain | {n: np.asarray(v, np.float32) for n, v in feeds.items() if n in qgraph.quant and v.dtype.kind == "f"}
+
+
 class ReferenceExecutor:
     """Runs a float graph through `Op.reference` in float64. `wanted`: tensors or `pre_activation` names, the graph's outputs by default."""
 
@@ -106,9 +114,7 @@ class IntegerExecutor:
     def run(self, feeds: Arrays | np.ndarray, wanted: Iterable[str] | None = None) -> Arrays:
         """int8 tensors of the NPU nodes (`wanted` names, or all) from the network's inputs; CPU nodes run only where an NPU node needs them."""
         graph = self.qgraph.graph
-        given = feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds}
-        integers = {n: self.quantise_input(n, v) for n, v in given.items() if n in self.qgraph.quant}
-        floats = {n: v for n, v in given.items() if n not in self.qgraph.quant}
+        integers, floats = self._given(feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds})
         self._walk(integers, floats)
         if wanted is None:
             return integers
@@ -121,14 +127,17 @@ class IntegerExecutor:
     def run_all(self, feeds: Arrays | np.ndarray, wanted: Iterable[str] | None = None) -> tuple[Arrays, Arrays]:
         """The int8 tensors of the NPU nodes, and what `run_outputs` gives, in one pass."""
         graph = self.qgraph.graph
-        given = feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds}
-        integers = {n: self.quantise_input(n, v) for n, v in given.items() if n in self.qgraph.quant}
-        floats = {n: v for n, v in given.items() if n not in self.qgraph.quant}
+        integers, floats = self._given(feeds if isinstance(feeds, dict) else {graph.inputs[0]: feeds})
         waiting = self._walk(integers, floats)
         if waiting:
             self._run_cpu(waiting, integers, floats)
         names = wanted if wanted is not None else graph.outputs
         return integers, {n: self._float(n, integers, floats) for n in names}
+
+    def _given(self, feeds: Arrays) -> tuple[Arrays, Arrays]:
+        """What the NPU and what the CPU partition reads of the network's inputs."""
+        integers = {n: self.quantise_input(n, v) for n, v in feeds.items() if n in self.qgraph.quant}
+        return integers, float_feeds(self.qgraph, feeds)
 
     def _float(self, name: str, integers: Arrays, floats: Arrays) -> np.ndarray:
         if name not in floats:

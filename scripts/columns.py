@@ -15,7 +15,7 @@ from npuforge.compile.host_program import host_program
 from npuforge.compile.integer_graph import executor_of, feeds_of
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.graph import Graph, Node
-from npuforge.compile.ir.samples import Inputs, Sample, in_graph_layout
+from npuforge.compile.ir.samples import Inputs, Sample
 from npuforge.compile.lane_executor import LaneExecutor
 from npuforge.compile.reference import FloatReference, NodesExecutor
 from npuforge.compile.steps.write_files import sha256
@@ -100,7 +100,6 @@ class IntegerColumn:
     def __init__(self, build: Build) -> None:
         self.qgraph = build.qgraph
         self.executor = executor_of(self.qgraph, lambda: from_json(build.manifest["arch"]), CpuNodes(self.qgraph.graph))
-        self._image = build.preprocess.input
 
     @property
     def written(self) -> Mapping[str, str]:
@@ -108,12 +107,8 @@ class IntegerColumn:
         return self.executor.written if isinstance(self.executor, LaneExecutor) else {}
 
     def feeds(self, image: Sample) -> Arrays:
-        """What the graph takes: raw pixels where the image enters so, else tensors as N, C, H, W."""
-        return feeds_of(self.qgraph, image, self._image)
-
-    def tensors(self, image: Sample) -> Arrays:
-        """The preprocessed inputs in the graph's layout (N, C, H, W)."""
-        return in_graph_layout(self.qgraph.graph, image.inputs)
+        """What the graph takes: the preprocessed inputs in its layout (N, C, H, W)."""
+        return feeds_of(self.qgraph, image)
 
     def dequantised(self, tensor: str, integers: Arrays) -> np.ndarray:
         """Float values of an int8 tensor."""

@@ -292,16 +292,17 @@ def _losses(
     losses: list[LayerLoss] = []
     known = _Known({})
 
-    def feeds() -> Iterator[tuple[Arrays, Arrays]]:
+    def runs() -> Iterator[tuple[Arrays, Arrays]]:
         for number, (image, integers) in enumerate(inputs, start=1):
-            found = executor.run(column.tensors(image))
+            feeds = column.feeds(image)
+            found = executor.run(feeds)
             known._integers = integers
             if number == 1:
                 _histograms(data, column, found, integers)
-            yield column.feeds(image), found
+            yield feeds, found
             progress("layer losses", number, len(inputs))
 
-    losses = analyse(qgraph, feeds(), known)  # type: ignore[arg-type]
+    losses = analyse(qgraph, runs(), known)  # type: ignore[arg-type]
     return losses
 
 

@@ -125,9 +125,9 @@ class _FixWriter:
         return self._op(f"{name}_{suffix}", "transpose", tensor, {"input": [source]}, {"order": integers(order)})
 
     def _on_host(self, name: str) -> str:
-        """The op that gives a tensor in ONNX's axis order."""
+        """The op that gives a tensor in ONNX's axis order; of a network input the values as they are given, which the DPU alone reads in 8 bits."""
         if name not in self.host:
-            source = self.fixed.get(name) or self.sources[name]
+            source = self.sources.get(name) or self.fixed[name]
             self.host[name] = self._transposed(name, source, [0, 3, 1, 2], "nchw")
         return self.host[name]
 

@@ -93,5 +93,4 @@ def expected_outputs(ctx: Context, arch: Arch, sample: Sample) -> dict[str, np.n
     qgraph = ctx.qgraph
     assert qgraph is not None
     executor = executor_of(qgraph, lambda: arch, NodesExecutor(qgraph.graph))
-    feeds = feeds_of(qgraph, sample, ctx.preprocess.input)
-    return {name: np.asarray(value) for name, value in executor.run_outputs(feeds).items()}
+    return {name: np.asarray(value) for name, value in executor.run_outputs(feeds_of(qgraph, sample)).items()}

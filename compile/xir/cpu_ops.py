@@ -1,7 +1,8 @@
 """Nodes of a CPU partition as XIR's float operators, in ONNX's own axis order (the border's transposes are the writer's).
 
-A node becomes a built-in operator only where XIR's means exactly the same; any other is a custom one, `onnx::<Type>` or `<domain>::<Type>`,
-with its ONNX attributes. A node with several outputs is written once per output (`output_index`), since an XIR op has one tensor.
+A node becomes a built-in operator only where XIR's means exactly the same and the vendor's runtime computes it (`vendor_tasks.py`); any other
+is a custom one, `onnx::<Type>` or `<domain>::<Type>`, with its ONNX attributes. A node with several outputs is written once per output
+(`output_index`), since an XIR op has one tensor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.xir import vendor_tasks
 from npuforge.compile.xir.builder import Builder, dtype_of, integer, integers, stored_shape, string
 from npuforge.compile.xir.model import Attr, Attrs, XTensor
 from npuforge.compile.xir.npu_ops import activation_values
@@ -83,7 +85,7 @@ def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
     node = host.node
     if node.op == "Split" and _split(host, tensor_names):
         return
-    found = None if node.activation.kind != "none" or len(node.outputs) != 1 else _builtin(host)
+    found = None if node.activation.kind != "none" or len(node.outputs) != 1 else _computed(host)
     if found is not None:
         op_type, inputs, attrs = found
         args = {"input": [host.producer(t) for t in inputs]}
@@ -111,8 +113,10 @@ def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
 
 
 def _split(host: HostNode, tensor_names: dict[str, str]) -> bool:
-    """A Split as one strided_slice per output; False if a tensor has no dimensions."""
+    """A Split as one strided_slice per output; False if a tensor has no dimensions or is not float32, all that the vendor's task takes."""
     node, shape = host.node, list(host.shape(host.node.inputs[0]))
+    if not host.is_float(node.inputs[0]):
+        return False
     if not shape or 0 in shape or not all(node.outputs) or any(0 in host.shape(t) for t in node.outputs):
         return False
     axis = int(node.attrs.get("axis", 0)) % len(shape)
@@ -127,6 +131,17 @@ def _split(host: HostNode, tensor_names: dict[str, str]) -> bool:
         args = {"input": [source]}
         host.producers[name] = host.builder.op(own, "strided_slice", tensor, args, attrs, DEVICE, host.leaf)
     return True
+
+
+def _computed(host: HostNode) -> Builtin | None:
+    """XIR's own operator for a node where the vendor's runtime computes it."""
+    found = _builtin(host)
+    if found is None:
+        return None
+    op_type, inputs, attrs = found
+    values = {name: attr.value for name, attr in attrs.items()}
+    output = host.shape(host.node.outputs[0])
+    return found if vendor_tasks.is_right(op_type, values, [host.shape(t) for t in inputs], output) else None
 
 
 def _builtin(host: HostNode) -> Builtin | None:
@@ -178,11 +193,9 @@ def _concat(host: HostNode) -> Builtin:
     return "concat", list(host.node.inputs), {"axis": integer(axis)}
 
 
-def _softmax(host: HostNode) -> Builtin | None:
-    """Over the last axis: the vendor's CPU task takes that one whatever `axis` says (3.5, run and compared)."""
-    rank = len(host.shape(host.node.outputs[0]))
-    axis = int(host.node.attrs.get("axis", -1)) % rank
-    return ("softmax", host.node.inputs[:1], {"axis": integer(axis)}) if axis == rank - 1 else None
+def _softmax(host: HostNode) -> Builtin:
+    axis = int(host.node.attrs.get("axis", -1)) % len(host.shape(host.node.outputs[0]))
+    return "softmax", host.node.inputs[:1], {"axis": integer(axis)}
 
 
 def _slice(host: HostNode) -> Builtin | None:
@@ -215,7 +228,7 @@ def _reduction(host: HostNode) -> Builtin | None:
             return None
         axes = list(range(rank))
     keep = Attr("bool", bool(node.attrs.get("keepdims", 1)))
-    return _REDUCTION[node.op], node.inputs[:1], {"axis": integers([a % rank for a in axes]), "keep_dims": keep}
+    return _REDUCTION[node.op], node.inputs[:1], {"axis": integers(sorted(a % rank for a in axes)), "keep_dims": keep}
 
 
 def _matmul(host: HostNode) -> Builtin | None:

@@ -100,6 +100,8 @@ class _Writer:
         self.node_of = {n.name: n for n in self.graph.nodes}
         npu = [p for p in self.graph.partitions if p.device == "NPU"]
         self.crossing = {t for p in npu for t in (*p.inputs, *p.outputs)}
+        on_cpu = {n for p in self.graph.partitions if p.device != "NPU" for n in p.nodes}
+        self.plainly_read = {t for n in on_cpu for t in self.node_of[n].inputs} | set(self.graph.outputs)
         stored = [p for p in self.meta["partitions"] if p["device"] == "NPU"]
         if len(stored) != len(npu):
             raise VerifyError(f"writing the .xmodel: the graph has {len(npu)} NPU partitions, its .bin {len(stored)}")
@@ -144,18 +146,28 @@ class _Writer:
     # ---- network inputs and outputs
 
     def _input(self, name: str) -> None:
-        leaf: list[str] = []
+        """One that the NPU reads in 8 bits or bf16 and the CPU as it is enters twice, so that the CPU's nodes lose nothing."""
         border = self.borders.setdefault(name, _Border())
         if name in self.crossing:
+            leaf: list[str] = []
             border.fixed = self._fixed_source(name, leaf)
-        else:
-            info = self.graph.tensors[name]
-            shape = nhwc(info.shape) if self._is_nhwc(name) else stored_shape(info.shape, name)
-            kind, width = dtype_of(info.dtype)
-            tensor = XTensor(name, shape, kind, width)
-            attrs = {"shape": integers(shape), "data_type": string(tensor.dtype)}
-            border.plain[-1] = self.builder.op(name, "data", tensor, {}, attrs, USER, leaf)
-        self._child(f"subgraph_{leaf[0]}", {"device": string(USER)}, leaf)
+            self._child(f"subgraph_{leaf[0]}", {"device": string(USER)}, leaf)
+        if name not in self.crossing or name in self.plainly_read:
+            leaf = []
+            border.plain[-1] = self._plain_source(name, leaf)
+            self._child(f"subgraph_{leaf[0]}", {"device": string(USER)}, leaf)
+
+    def _plain_source(self, name: str, leaf: list[str]) -> str:
+        """The input in the ONNX file's own type and order of axes."""
+        info = self.graph.tensors[name]
+        shape = nhwc(info.shape) if self._is_nhwc(name) else stored_shape(info.shape, name)
+        kind, width = dtype_of(info.dtype)
+        tensor = XTensor(name, shape, kind, width)
+        if name in self.crossing:
+            tensor.name = self._added(name, "_float")
+            tensor.attrs["npuforge_input"] = string(name)
+        attrs = {"shape": integers(shape), "data_type": string(tensor.dtype)}
+        return self.builder.op(tensor.name, "data", tensor, {}, attrs, USER, leaf)
 
     def _is_nhwc(self, name: str) -> bool:
         return self.graph.input_layout.get(name) == "NHWC" and len(self.graph.tensors[name].shape) == 4
@@ -195,11 +207,11 @@ class _Writer:
         return self.builder.op(own, "identity", outside, {"input": [name]}, still_open, CPU, leaf.ops)
 
     def _writer_of(self, name: str) -> int:
-        """The CPU partition that computes `name`, −2 if none does."""
+        """The CPU partition that computes `name`, −1 for what the application gives as it is, −2 if neither does."""
         for index, partition in enumerate(self.graph.partitions):
             if partition.device != "NPU" and any(name in self.node_of[n].outputs for n in partition.nodes):
                 return index
-        return -1 if name in self.graph.inputs and name not in self.crossing else -2
+        return -1 if -1 in self.borders[name].plain else -2
 
     # ---- CPU partitions
 
@@ -239,10 +251,11 @@ class _Writer:
         border = self.borders[name]
         if child in border.plain:
             return border.plain[child]
-        if not border.fixed:  # a float network input, or another CPU partition's result
-            source = next(iter(border.plain.values()))
+        source = border.plain.get(self._writer_of(name))
+        if source is not None:  # a network input, or another CPU partition's result, whatever the NPU reads of it
             if self._is_nhwc(name):
-                source = self._transposed(name, source, self._added(name, "_float"), [0, 3, 1, 2], leaf)
+                added = self._added(name, "_nchw" if border.fixed else "_float")
+                source = self._transposed(name, source, added, [0, 3, 1, 2], leaf)
                 border.plain[child] = source
             return source
         quant = self.qgraph.quant[name]
