@@ -88,7 +88,7 @@ class Checked:
     def __str__(self) -> str:
         if not self.differing:
             return f"{self.name}: as expected, all {self.values} values equal"
-        verdict = "as expected but for rounding in float" if self.right else "NOT as expected"
+        verdict = "as expected but for rounding" if self.right else "NOT as expected"
         return (
             f"{self.name}: {verdict}, {self.differing} of {self.values} values differ, largest error {self.largest:.3g} of the largest value, "
             f"cosine {self.cosine:.6f}"

@@ -1,7 +1,7 @@
 """`--target dpu:NAME`: import and fuse, the DPU's activations, partition by the target's limits, `pow2` quantisation, fix form, vendor's compiler.
 
 Files: `quantised.xmodel` (the fix form), `arch.json`, `quantised.npz` (our integers), `dpu.json` (the report), what `vai_c_xir` made where it is, and what the
-sub-commands need of every build: `reference.onnx`, `summary.json`, `manifest.json`.
+sub-commands need of every build: `reference.onnx`, `summary.json`, `sample.npz`, `expected.npz`, `manifest.json`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from npuforge.compile.ir.serialize import save
 from npuforge.compile.steps import calibrate, fold, fuse, partition
 from npuforge.compile.steps.generate import TOOL
 from npuforge.compile.steps.recognise_head import recognise
+from npuforge.compile.steps.sample import write_sample
 from npuforge.compile.steps.verify import verify as verify_graph
 from npuforge.compile.steps.write_files import MANIFEST, QUANTISED, SUMMARY, files_of, origin, staging, write_reference
 from npuforge.compile.xir.batches import unlike_batches
@@ -101,11 +102,14 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         ctx.note(unlike_batches(write_fix_form(qgraph, folder / FIX_FORM)))
         save(qgraph, folder / QUANTISED)
         build.compiler = compile_fix_form(folder / FIX_FORM, target, folder, "model")
+        sample = write_sample(ctx, options.arch, folder, fixed_size=True)
         _notices(build, ctx, graph.outputs)
         (folder / REPORT).write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1), encoding="utf-8")
         write_reference(ctx, folder)
         (folder / SUMMARY).write_text(json.dumps(origin(ctx), indent=1, default=str), encoding="utf-8")
-        (folder / MANIFEST).write_text(json.dumps(_manifest(graph, target, ctx, folder), indent=1), encoding="utf-8")
+        (folder / MANIFEST).write_text(
+            json.dumps(_manifest(graph, target, ctx, folder, sample), indent=1), encoding="utf-8"
+        )
     return build
 
 
@@ -117,7 +121,7 @@ def ends_in_head(graph: Graph, record: Preprocess | None) -> bool:
     return bool(images) and recognise(graph, images[0]).head is not None
 
 
-def _manifest(graph: Graph, target: DpuTarget, ctx: Context, folder: Path) -> dict[str, Any]:
+def _manifest(graph: Graph, target: DpuTarget, ctx: Context, folder: Path, sample: dict[str, Any]) -> dict[str, Any]:
     """As of every build; `target` instead of an arch of ours, and which network inputs and outputs are N, H, W, C (in ONNX; in the file)."""
     shapes = {t: list(graph.tensors[t].shape) for t in (*graph.inputs, *graph.outputs)}
     nhwc_inputs = [t for t in graph.inputs if graph.input_layout.get(t) == "NHWC"]
@@ -136,6 +140,7 @@ def _manifest(graph: Graph, target: DpuTarget, ctx: Context, folder: Path) -> di
         "nhwc_inputs": nhwc_inputs,
         "nhwc_outputs": nhwc_tensors(graph, graph.outputs),
         "preprocess": ctx.preprocess.to_json(),
+        "sample": sample,
     }
 
 

@@ -21,12 +21,14 @@ from npuforge.hw_kernels.arch import Arch
 
 SAMPLE, EXPECTED = "sample.npz", "expected.npz"
 DRAWN = "drawn"  # origin of a sample that is no file
+_NO_SAMPLE = "no expected outputs are in the bundle, `npuforge run --check` cannot be used"
 
 
-def write_sample(ctx: Context, arch: Arch, folder: Path) -> dict[str, Any]:
+def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = False) -> dict[str, Any]:
     """Writes both files into `folder`; the manifest's entry. `inputs` and `outputs`: their names; `origin`: the calibration sample's name; `comparison`:
     how a device's outputs are compared (docs/formats.md); `tensors`: of every output shape, dtype and the sha256 of its bytes (C order, little-endian).
-    Empty, with a notice, where the network cannot be run on the sample: that alone is no reason to refuse it."""
+    Empty, with a notice, where the network cannot be run on the sample: that alone is no reason to refuse it. `fixed_size`: of the outputs only those whose size
+    does not depend on the data, and none of integers: what a DPU's runtime gives."""
     assert ctx.qgraph is not None
     graph = ctx.qgraph.graph
     specs = input_specs(graph)
@@ -45,14 +47,21 @@ def write_sample(ctx: Context, arch: Arch, folder: Path) -> dict[str, Any]:
     ) as error:  # a node of the CPU partition that ONNX Runtime does not have, or that drawn values break
         (folder / SAMPLE).unlink()
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        ctx.note([f"no expected outputs are in the bundle, `npuforge run --check` cannot be used: {first}"])
+        ctx.note([f"{_NO_SAMPLE}: {first}"])
         return {}
+    if fixed_size:
+        sizes = {name: graph.tensors[name].shape for name in outputs}
+        outputs = {n: v for n, v in outputs.items() if all(d > 0 for d in sizes[n]) and v.dtype.kind == "f"}
+        if not outputs:
+            (folder / SAMPLE).unlink()
+            ctx.note([f"{_NO_SAMPLE}: no output holds real numbers and has a size that does not depend on the data"])
+            return {}
     np.savez_compressed(folder / EXPECTED, **outputs)  # type: ignore[arg-type]
     return {
         "inputs": SAMPLE,
         "outputs": EXPECTED,
         "origin": DRAWN if chosen is None else chosen.name,
-        "comparison": "cosine" if has_islands(graph) else "values",
+        "comparison": "cosine" if has_islands(graph) or (fixed_size and is_approximated(graph)) else "values",
         "tensors": {
             name: {
                 "shape": list(value.shape),
@@ -68,6 +77,11 @@ def has_islands(graph: Graph) -> bool:
     """Whether the NPU reads what the CPU partition computed in float: another order of its sums, right as well, moves int8 values by a step."""
     written = {t for n in graph.nodes if n.device != "NPU" for t in n.outputs}
     return any(t in written for p in graph.partitions if p.device == "NPU" for t in p.inputs)
+
+
+def is_approximated(graph: Graph) -> bool:
+    """Whether a DPU's HardSwish, which is up to 3 steps off ours (docs/targets.md), takes part."""
+    return any(n.device == "NPU" and n.activation.kind == "HardSwish" for n in graph.nodes)
 
 
 def drawn_inputs(specs: Mapping[str, InputSpec], record: Preprocess, fixed: Inputs) -> dict[str, np.ndarray]:

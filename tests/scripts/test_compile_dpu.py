@@ -18,6 +18,7 @@ def test_files_and_what_was_not_run(command: CommandLine, monkeypatch: pytest.Mo
     made = command.folder / "dpu"
     assert {p.name for p in made.iterdir()} == {
         "quantised.xmodel", "arch.json", "quantised.npz", "dpu.json", "reference.onnx", "summary.json", "manifest.json",
+        "sample.npz", "expected.npz",
     }  # fmt: skip
     report = json.loads((made / "dpu.json").read_text())
     assert report["target"] == "DPUCZDX8G_ISA1_B1024" and report["dpu_nodes"] > 0 and not report["compiler"]["ran"]

@@ -7,8 +7,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from command_line import CommandLine, save_model, tiny_model
+from onnx import TensorProto, helper, numpy_helper
 from test_device_dpu import vendors_side
 
 from npuforge.compile.xir.builder import integers
@@ -109,3 +112,67 @@ def test_without_a_sum_inputs_and_outputs_tell(command: CommandLine, tools: Path
     command.refused(1, (words, "not compiled from"), *ON_DPU)
     file.write_bytes(b"")
     command.refused(1, ("model.xmodel",), *ON_DPU)
+
+
+def hard_swish(command: CommandLine) -> None:
+    """net.onnx as convolution, HardSwish, convolution: the DPU's HardSwish is not ours."""
+    random = np.random.default_rng(8)
+    weights = {"v": random.normal(size=(16, 3, 3, 3)) / 5, "w": random.normal(size=(7, 16, 1, 1)) / 4}
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["a"], "first", kernel_shape=[3, 3], pads=[1] * 4),
+        helper.make_node("HardSwish", ["a"], ["b"], "swish"),
+        helper.make_node("Conv", ["b", "w"], ["y"], "second", kernel_shape=[1, 1]),
+    ]
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])]
+    values.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    constants = [numpy_helper.from_array(v.astype(np.float32), k) for k, v in weights.items()]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    save_model(model, command.folder / "net.onnx")
+
+
+@pytest.mark.parametrize("approximated", [False, True])
+def test_the_builds_own_sample(command: CommandLine, tools: Path, approximated: bool) -> None:
+    if approximated:
+        hard_swish(command)
+    folder = build(command)
+    subprocess.run(BY_HAND, cwd=folder, check=True, capture_output=True)
+    entry = json.loads((folder / "manifest.json").read_text())["sample"]
+    assert entry["comparison"] == ("cosine" if approximated else "values") and entry["origin"] == "a.png"
+    checked = command("run", "dpu", "--check", "--device", "dpu", "--json")
+    assert checked.code == 0, checked
+    (found,) = json.loads(checked.out)["outputs"]
+    assert found["right"] and found["values"] == 7 * (16 * 16 if approximated else 8 * 8)
+    assert found["cosine"] > 0.999 and (found["differing"] > 0 if approximated else found["largest"] < 1e-4)
+    file = folder / "model.xmodel"
+    model = read_xmodel(file)
+    weights = next(op for op in model.ops if op.type == "const" and op.tensor.shape[0] == 7)
+    values = np.frombuffer(weights.get("data"), "<f4")
+    weights.attrs["data"] = Attr(weights.attrs["data"].kind, np.roll(values, 1).tobytes())
+    file.write_bytes(to_message(model).SerializeToString())
+    words = ("output 'y' of the sample on dpu: expected what expected.npz of the build holds",)
+    command.refused(1, words, "run", "dpu", "--check", "--device", "dpu")
+
+
+def test_where_no_sample_can_be_compiling_again_is_no_advice(command: CommandLine, tools: Path) -> None:
+    """An output of integers only; the notice at compile and the error of --check say what is the case."""
+    nodes = [helper.make_node("ArgMax", ["y"], ["best"], "best", axis=1)]
+    model = tiny_model()
+    del model.graph.output[:]
+    model.graph.node.extend(nodes)
+    model.graph.output.append(helper.make_tensor_value_info("best", TensorProto.INT64, None))
+    onnx.save(model, command.folder / "net.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(command.folder))
+        arguments = ("net.onnx", "--calib", "images", "-o", "dpu", "--target", "dpu:DPUCZDX8G_ISA1_B1024")
+        result = command("compile", *arguments)
+    assert (
+        result.code == 0
+        and "no output holds real numbers and has a size that does not depend on the data" in result.err
+    )
+    page = json.loads((command.folder / "dpu" / "manifest.json").read_text())
+    assert page["sample"] == {} and not {"sample.npz", "expected.npz"} & page["files"].keys()
+    own = command.folder / "build" / "manifest.json"
+    own.write_text(json.dumps(json.loads(own.read_text()) | {"sample": {}}))
+    found = command("run", "build", "--check")
+    assert found.code == 1 and "compile again" not in found.error_line and "npuforge compare" in found.error_line
