@@ -1,5 +1,5 @@
 """Activations that a DPU computes otherwise: LeakyReLU has the slope 26/256, SiLU becomes HardSwish on request. The loss of that is measured. Nodes that
-the target leaves to the CPU keep their own.
+the target leaves to the CPU keep their own; so do those whose slope is not between 0 and 1 (the limits leave them to the CPU).
 
 Where an engine has not the activation of its own operator, but the DPU has it as an operator by itself, the node is separated into the two.
 """
@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuforge.compile.dpu.limits import ALONE, DpuTarget, activation_word, xir_operator
+from npuforge.compile.dpu.limits import ALONE, DpuTarget, activation_word, is_leaky, xir_operator
 from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
 from npuforge.compile.reference import GraphExecutor
 
 SLOPE = 26 / 256
+_EXACT = {0.0: "Relu", 1.0: Activation().kind}  # slopes that are another activation
 MEASURED_IMAGES = 8  # how many calibration images the loss is measured on
 
 
@@ -24,7 +25,9 @@ def adapted(graph: Graph, silu_as_hardswish: bool) -> tuple[Graph, list[str]]:
     changed: list[str] = []
 
     def of(name: str, activation: Activation) -> Activation:
-        if activation.kind == "LeakyRelu" and activation.alpha != SLOPE:
+        if activation.kind == "LeakyRelu" and activation.alpha in _EXACT:
+            return Activation(_EXACT[activation.alpha])
+        if activation.kind == "LeakyRelu" and activation.alpha != SLOPE and is_leaky(activation):
             changed.append(name)
             return replace(activation, alpha=SLOPE)
         if activation.kind == "Silu" and silu_as_hardswish:

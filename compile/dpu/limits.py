@@ -157,6 +157,11 @@ def activation_word(activation: Activation) -> str:
     return "Relu6" if activation.kind == "Clip" and (activation.low, activation.high) == (0.0, 6.0) else activation.kind
 
 
+def is_leaky(activation: Activation) -> bool:
+    """Whether a LeakyReLU's slope, from 0 to 1, is one that adapt.py replaces by the DPU's."""
+    return 0 <= activation.alpha <= 1
+
+
 def xir_operator(node: Node, graph: Graph) -> str:
     """XIR's float operator for a canonical NPU node, empty if a DPU has none."""
     if node.op == "Conv":
@@ -194,6 +199,8 @@ def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
     if word not in limits["activations"]:
         remedy = "; --silu hardswish replaces it" if word == "Silu" else ""
         return f"{operator} with {word}, allowed {', '.join(limits['activations'])}{remedy}"
+    if node.activation.kind == "LeakyRelu" and not is_leaky(node.activation):
+        return f"{operator} with LeakyRelu of slope {node.activation.alpha:.4g}, allowed slopes from 0 to 1"
     if any(t in graph.constants for t in node.inputs[:1]):
         return f"{operator} with a constant in front"
     channels_in, channels_out = graph.tensors[node.inputs[0]].shape[1], graph.tensors[node.outputs[0]].shape[1]

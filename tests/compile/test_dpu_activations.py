@@ -123,3 +123,34 @@ def test_no_figure_is_not_an_empty_one() -> None:
     assert "the nearest tensors in front) on 8 images: boxes 0.5" in loss_line(
         replace(build, loss={"boxes": 0.5}), ["y"]
     )
+
+
+@pytest.mark.parametrize(("alpha", "kind"), [(0.0, "Relu"), (1.0, "none"), (1.5, ""), (-0.1, ""), (-1.0, "")])
+def test_slopes_that_are_no_leaky_relu(alpha: float, kind: str) -> None:
+    """0 and 1 lose nothing on the DPU; below and above, the CPU keeps the node's own."""
+    make = helper.make_node
+    nodes = [
+        make("Conv", ["x", "w"], ["linear"], "conv", kernel_shape=[1, 1]),
+        make("Abs", ["linear"], ["bent"], "abs")
+        if alpha == -1
+        else make("LeakyRelu", ["linear"], ["bent"], "leaky", alpha=alpha),
+        make("Conv", ["bent", "w"], ["y"], "last", kernel_shape=[1, 1]),
+    ]
+    random = np.random.default_rng(7)
+    weight = random.normal(size=(4, 4, 1, 1)).astype(np.float32)
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 5, 5])]
+    values.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], [numpy_helper.from_array(weight, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    before, target = fuse(fold(import_onnx(model).graph)), limits.load("dpu:DPUCZDX8G")
+    after, changed = adapt.adapted(before, False)
+    placed = partition(adapt.separated(after, target), limit=target.reason)
+    assert not changed
+    first = placed.node("conv")
+    assert (first.device, first.activation.kind) == (("NPU", kind) if kind else ("CPU", "LeakyRelu"))
+    assert kind or first.reason.startswith(f"{target.name}: conv2d with LeakyRelu of slope {alpha:.4g}, allowed")
+    image = random.normal(size=(1, 4, 5, 5)).astype(np.float32)
+    linear = np.einsum("oc,chw->ohw", weight.reshape(4, 4).astype(np.float64), image[0].astype(np.float64))
+    bent = np.where(linear < 0, alpha * linear, linear)
+    expected = np.einsum("oc,chw->ohw", weight.reshape(4, 4).astype(np.float64), bent)
+    np.testing.assert_allclose(GraphExecutor(placed, ["y"]).run({"x": image})["y"][0], expected, rtol=1e-4, atol=1e-5)
