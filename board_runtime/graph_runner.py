@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from npuforge.board_runtime.vart import Job, Runner, RunnerExt, as_arrays, shaped
+from npuforge.board_runtime.vart import Job, Runner, RunnerExt, array_type, as_arrays, shaped
 from npuforge.board_runtime.xir import Graph
 from npuforge.compile.ir.errors import UsageError
 
@@ -63,7 +63,7 @@ class GraphRunner(RunnerExt):
         values_out = {t.name: array for t, array in zip(self._outputs, outputs, strict=True)}
         for runner in self._runners:
             made = {
-                t.name: values_out[t.name] if t.name in values_out else np.empty(t.dims, t.dtype.removeprefix("x"))
+                t.name: values_out[t.name] if t.name in values_out else np.empty(t.dims, array_type(t))
                 for t in runner.get_output_tensors()
             }
             job = runner.execute_async([values[t.name] for t in runner.get_input_tensors()], list(made.values()))

@@ -40,14 +40,14 @@ class _Held:
 
 
 class TensorBuffer(np.ndarray):
-    """An array for one tensor, C-contiguous, in the tensor's type; `np.array(buffer, copy=False)` is a plain array on the same memory."""
+    """An array for one tensor, C-contiguous, in the tensor's type (float32 for bf16); `np.array(buffer, copy=False)` is a plain array on the same memory."""
 
     tensor: Tensor | None = None
 
     @classmethod
     def of(cls, tensor: Tensor) -> Self:
         """A new one, zeros."""
-        buffer = np.zeros(tensor.dims, tensor.dtype.removeprefix("x")).view(cls)
+        buffer = np.zeros(tensor.dims, array_type(tensor)).view(cls)
         buffer.tensor = tensor
         return buffer
 
@@ -93,7 +93,8 @@ class Runner:
         """Queues a job on C-contiguous arrays, in the order of the tensors: (job id, status). The arrays are kept until `wait`.
 
         As in the vendor's module any object with a buffer will do, of any shape with the tensor's number of elements; what it holds has the tensor's
-        order. int8 tensors also take and give float32 arrays (real values). `enable_dynamic_array`: the arrays may hold several of the network's batches.
+        order. Every tensor also takes and gives float32 arrays: real values of int8 tensors, whole numbers of integer ones. bf16 tensors take and give
+        float32, or the bit patterns as uint16. `enable_dynamic_array`: the arrays may hold several of the network's batches.
         A status other than 0: nothing was queued, see `message`.
         """
         inputs, outputs = as_arrays(inputs), as_arrays(outputs)
@@ -104,7 +105,7 @@ class Runner:
         held = _Held(parts)
         with self._lock:  # so that nobody waits for the job before its arrays are held
             for part in parts:
-                job, status = self._native.execute_async(*part, not self._subgraph.onnx_order)
+                job, status = self._native.execute_async(*part)
                 if status != 0:
                     for queued in held.jobs:
                         self._native.wait(queued, -1)
@@ -168,7 +169,7 @@ class Runner:
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Convenience: one job from start to end, outputs in the tensors' own types; a failure is an exception."""
-        outputs = [np.empty(t.dims, t.dtype.removeprefix("x")) for t in self._outputs]
+        outputs = [np.empty(t.dims, array_type(t)) for t in self._outputs]
         job = self.execute_async(inputs, outputs)
         if self.wait(job) != 0:
             raise NpuforgeError(self.message(job))
@@ -194,6 +195,11 @@ class RunnerExt(Runner):
         return [TensorBuffer.of(tensor) for tensor in self._outputs]
 
 
+def array_type(tensor: Tensor) -> np.dtype[Any]:
+    """Of an array for the tensor: its own type, float32 for bf16, which numpy does not have."""
+    return np.dtype(_NUMPY.get(tensor.dtype, tensor.dtype.removeprefix("x")))
+
+
 def as_arrays(buffers: Sequence[Any]) -> list[np.ndarray]:
     """Arrays on the buffers' own memory. UsageError for an object that has none (a list of numbers)."""
     try:
@@ -211,6 +217,7 @@ def shaped(arrays: list[np.ndarray], tensors: list[Tensor]) -> list[np.ndarray]:
     return shaped
 
 
+_NUMPY = {"bfloat16": "float32"}
 _TIMEOUT, _UNKNOWN = 2, 3
 _MESSAGES = 64  # kept, as the native runner does
 

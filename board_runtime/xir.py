@@ -140,11 +140,6 @@ class Subgraph(Attributes):
     def _op_names(self) -> list[str]:
         return self._ops + [name for child in self._children for name in child._op_names()]
 
-    @property
-    def onnx_order(self) -> bool:
-        """Whether arrays other than int8 have ONNX's order of axes: CPU subgraphs of an `.xmodel`."""
-        return self.graph.model is not None and self.attrs.get("device") == "CPU"
-
     def tensors(self, specs: Iterable[dict[str, Any]]) -> list[Tensor]:
         """What the native runner says about this subgraph's tensors; order, int8 form and further attributes as the file has them."""
         return [self._tensor(spec) for spec in specs]
@@ -152,16 +147,11 @@ class Subgraph(Attributes):
     def _tensor(self, spec: dict[str, Any]) -> Tensor:
         keys = ("fix_point", "scale", "zero_point", "image_mean")
         attrs = {key: spec[key] for key in keys if key in spec}
-        dtype = {"int8": "xint8"}.get(spec["dtype"], spec["dtype"])
-        tensor = Tensor(spec["name"], list(spec["dims"]), dtype, attrs)
-        stored = None if self.is_root or self.graph.model is None else self.graph.get_tensor(tensor.name)
+        stored = None if self.is_root or self.graph.model is None else self.graph.get_tensor(spec["name"])
         if stored is None:
-            return tensor
-        if self.onnx_order:
-            tensor.dims, tensor.dtype = list(stored.dims), "xint8" if stored.dtype == "xint8" else tensor.dtype
-        tensor.attrs = stored.attrs | attrs
-        tensor.producer = stored.producer
-        return tensor
+            dtype = {"int8": "xint8"}.get(spec["dtype"], spec["dtype"])
+            return Tensor(spec["name"], list(spec["dims"]), dtype, attrs)
+        return Tensor(stored.name, list(stored.dims), stored.dtype, stored.attrs | attrs, stored.producer)
 
     def _runs(self) -> bool:
         return self.is_root or (self._parent is self.root and self.attrs.get("device") != "USER")
@@ -337,7 +327,16 @@ class Graph(Attributes):
 
             return OutputRunner(self.model, self.model.root.children[parent.get_children().index(subgraph)])
         chosen = device or ("sim" if "sim" in _devices() else _devices()[0])
-        return _native.Runner(self.session(chosen, threads).native, subgraph.partition, workers)
+        ports = None if self.model is None or subgraph.is_root else self._ports(subgraph)
+        return _native.Runner(self.session(chosen, threads).native, subgraph.partition, workers, ports)
+
+    def _ports(self, subgraph: Subgraph) -> tuple[list[tuple[str, bool]], ...]:
+        """Inputs and outputs of a partition as the file has them: name, and whether it is the NPU's form (XINT8 or BFLOAT16)."""
+        from npuforge.compile.xir.listing import border
+
+        child = self.model.root.children[self._root.get_children().index(subgraph)]
+        forms = {op.tensor.name: op.tensor.dtype in ("XINT8", "BFLOAT16") for op in self.model.ops}
+        return tuple([(name, forms[name]) for name in side] for side in border(self.model, child))
 
 
 def _values(attrs: dict[str, Any]) -> dict[str, Any]:

@@ -32,32 +32,34 @@ bool on_host(const vart::TensorBuffer& buffer) {
 
 }  // namespace
 
-cpu::Type element_type(const xir::Tensor& tensor) {
+Element element_of(const xir::Tensor& tensor) {
     const xir::DataType type = tensor.get_data_type();
     switch (type.type) {
         case xir::DataType::FLOAT:
-            if (type.bit_width == 32) return cpu::Type::kFloat32;
+            if (type.bit_width == 32) return {};
+            break;
+        case xir::DataType::BFLOAT:
+            if (type.bit_width == 16) return {cpu::Type::kFloat32, true};
             break;
         case xir::DataType::INT:
         case xir::DataType::XINT:
-            if (type.bit_width == 8) return cpu::Type::kInt8;
-            if (type.bit_width == 32) return cpu::Type::kInt32;
-            if (type.bit_width == 64) return cpu::Type::kInt64;
+            if (type.bit_width == 8) return {cpu::Type::kInt8};
+            if (type.bit_width == 32) return {cpu::Type::kInt32};
+            if (type.bit_width == 64) return {cpu::Type::kInt64};
             break;
         case xir::DataType::UINT:
         case xir::DataType::XUINT:
-            if (type.bit_width == 8) return cpu::Type::kUint8;
+            if (type.bit_width == 8) return {cpu::Type::kUint8};
             break;
         default:
             break;
     }
     throw std::invalid_argument(describe(tensor) +
-                                ": expected FLOAT32, (X)INT8, INT32, INT64 or (X)UINT8; convert the buffer");
+                                ": expected FLOAT32, BFLOAT16, (X)INT8, INT32, INT64 or (X)UINT8; convert the buffer");
 }
 
 HostBuffer::HostBuffer(const xir::Tensor* tensor)
-    : vart::TensorBuffer(tensor),
-      bytes_(elements(tensor->get_shape(), *tensor) * cpu::type_bytes(element_type(*tensor))) {}
+    : vart::TensorBuffer(tensor), bytes_(elements(tensor->get_shape(), *tensor) * element_of(*tensor).bytes()) {}
 
 std::pair<std::uint64_t, std::size_t> HostBuffer::data(const std::vector<std::int32_t> index) {
     const std::vector<std::int32_t> shape = get_tensor()->get_shape();
@@ -67,7 +69,7 @@ std::pair<std::uint64_t, std::size_t> HostBuffer::data(const std::vector<std::in
         if (at < 0 || at >= shape[axis]) return {0, 0};
         offset = offset * static_cast<std::size_t>(shape[axis]) + static_cast<std::size_t>(at);
     }
-    offset *= cpu::type_bytes(element_type(*get_tensor()));
+    offset *= element_of(*get_tensor()).bytes();
     return {reinterpret_cast<std::uint64_t>(bytes_.data() + offset), bytes_.size() - offset};
 }
 
@@ -76,9 +78,11 @@ BatchItem::BatchItem(vart::TensorBuffer& buffer, const std::string& name, int fi
     const xir::Tensor& tensor = *buffer.get_tensor();
     std::vector<std::int32_t> shape = tensor.get_shape();
     native_.name = name;
-    native_.type = element_type(tensor);
+    const Element element = element_of(tensor);
+    native_.type = element.type;
+    native_.bf16 = element.bf16;
     const std::size_t entries = static_cast<std::size_t>(shape.at(0));
-    entry_bytes_ = elements(shape, tensor) / entries * cpu::type_bytes(native_.type);
+    entry_bytes_ = elements(shape, tensor) / entries * element.bytes();
     native_.bytes = entry_bytes_ * static_cast<std::size_t>(count);
     shape[0] = count;
     native_.shape = cpu::Shape();
@@ -96,6 +100,13 @@ BatchItem::BatchItem(vart::TensorBuffer& buffer, const std::string& name, int fi
         if (address != 0 && available >= native_.bytes) {
             native_.data = reinterpret_cast<void*>(address);
             return;
+        }
+        for (index[0] = first; index[0] < first + count; ++index[0]) {
+            const auto [entry, found] = buffer.data(index);
+            if (entry != 0 && found >= entry_bytes_) continue;
+            throw std::invalid_argument(describe(tensor) + ": entry " + std::to_string(index[0]) + ": expected " +
+                                        std::to_string(entry_bytes_) + " bytes, data() gives " +
+                                        std::to_string(entry == 0 ? 0 : found));
         }
     }
     copy_ = std::make_unique<char[]>(native_.bytes);

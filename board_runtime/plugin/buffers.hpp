@@ -14,8 +14,16 @@
 
 namespace npuforge::plugin {
 
-/// Our element type of a vendor's tensor. Throws std::invalid_argument that names the tensor where there is none.
-cpu::Type element_type(const xir::Tensor& tensor);
+/// What a vendor's tensor holds.
+struct Element {
+    cpu::Type type = cpu::Type::kFloat32;
+    bool bf16 = false;  ///< two bytes; `type` is then kFloat32
+    std::size_t bytes() const { return bf16 ? 2 : cpu::type_bytes(type); }
+    const char* name() const { return bf16 ? "bfloat16" : cpu::type_name(type); }
+    bool operator==(const Element& other) const { return type == other.type && bf16 == other.bf16; }
+};
+/// Throws std::invalid_argument that names the tensor where its type is none of ours.
+Element element_of(const xir::Tensor& tensor);
 
 /// A host buffer that the runner owns (`get_inputs`, `get_outputs`): contiguous, row-major.
 class HostBuffer : public vart::TensorBuffer {
@@ -33,6 +41,7 @@ class HostBuffer : public vart::TensorBuffer {
 class BatchItem {
   public:
     /// `first`: entry of dimension 0; `count`: entries; `input`: fetches the content, else `flush` writes it back.
+    /// Throws std::invalid_argument where a buffer on the host has less memory than its tensor.
     BatchItem(vart::TensorBuffer& buffer, const std::string& name, int first, int count, bool input);
 
     TensorBuffer& native() { return native_; }

@@ -9,6 +9,7 @@
 
 #include "npuforge/program.hpp"
 #include "npuforge/session.hpp"
+#include "xir_border.hpp"
 
 namespace npuforge::plugin {
 
@@ -49,23 +50,10 @@ std::vector<char> binary_of(const xir::Subgraph& subgraph) {
     return std::move(found->second);
 }
 
-// The native runner knows tensors by their ONNX names; the float form of a tensor at an NPU partition's border is
-// `<name>_float`.
-std::string native_name(const xir::Tensor& tensor, const std::vector<RunnerTensor>& known,
-                        const std::string& subgraph) {
-    const std::string name = tensor.get_name();
-    const std::string suffix = "_float";
-    std::string stripped = name;
-    if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0) {
-        stripped.resize(name.size() - suffix.size());
-    }
-    for (const std::string& candidate : {name, stripped}) {
-        for (const RunnerTensor& other : known) {
-            if (other.name == candidate) return candidate;
-        }
-    }
-    throw std::invalid_argument("subgraph " + subgraph + ": tensor " + name +
-                                " is not in its .bin; compile the network again");
+std::vector<Port> ports_of(const std::vector<const xir::Tensor*>& tensors) {
+    std::vector<Port> ports;
+    for (const xir::Tensor* tensor : tensors) ports.push_back({tensor->get_name(), at_border(*tensor)});
+    return ports;
 }
 
 }  // namespace
@@ -82,13 +70,10 @@ PluginRunner::PluginRunner(const xir::Subgraph* subgraph, const std::string& mod
         throw std::invalid_argument("create_runner: mode: expected run, sim or csim, found '" + mode + "'");
     }
     name_ = subgraph->get_name();
-    onnx_order_ = attribute<std::string>(*subgraph, "device") != "DPU";
     inputs_ = subgraph->get_sorted_input_tensors();
     outputs_ = subgraph->get_sorted_output_tensors();
-    if (onnx_order_ && !subgraph->has_attr(kPartition)) {
+    if (attribute<std::string>(*subgraph, "device") != "DPU" && !subgraph->has_attr(kPartition)) {
         ops_ = std::make_unique<OpSequence>(*subgraph);
-        for (const xir::Tensor* tensor : inputs_) input_names_.push_back(tensor->get_name());
-        for (const xir::Tensor* tensor : outputs_) output_names_.push_back(tensor->get_name());
         return;
     }
     const int partition = attribute<std::int32_t>(*subgraph, kPartition);
@@ -96,12 +81,12 @@ PluginRunner::PluginRunner(const xir::Subgraph* subgraph, const std::string& mod
     SessionOptions options;
     options.device = mode == "csim" ? "csim" : "sim";
     const auto file = BinFile::parse(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-    native_ = std::make_unique<NativeRunner>(std::make_shared<Session>(Program::parse(file), options), partition);
-    for (const xir::Tensor* tensor : inputs_) {
-        input_names_.push_back(native_name(*tensor, native_->get_input_tensors(), name_));
-    }
-    for (const xir::Tensor* tensor : outputs_) {
-        output_names_.push_back(native_name(*tensor, native_->get_output_tensors(), name_));
+    const Ports ports = {ports_of(inputs_), ports_of(outputs_)};
+    try {
+        native_ = std::make_unique<NativeRunner>(std::make_shared<Session>(Program::parse(file), options), partition, 1,
+                                                 &ports);
+    } catch (const FormatError& error) {
+        throw std::invalid_argument("subgraph " + name_ + ": " + error.what());
     }
 }
 
@@ -109,15 +94,18 @@ PluginRunner::~PluginRunner() { native_.reset(); }  // joins the workers while t
 
 void PluginRunner::add_items(Job& job, const std::vector<vart::TensorBuffer*>& buffers,
                              const std::vector<const xir::Tensor*>& tensors, bool input) const {
-    const std::vector<std::string>& names = input ? input_names_ : output_names_;
     const char* what = input ? "input" : "output";
     for (std::size_t index = 0; index < tensors.size(); ++index) {
         const std::string tensor = tensors[index]->get_name();
-        const auto found = std::find_if(buffers.begin(), buffers.end(), [&](vart::TensorBuffer* buffer) {
+        const auto named = [&](vart::TensorBuffer* buffer) {
             return buffer && buffer->get_tensor()->get_name() == tensor;
-        });
+        };
+        const auto found = std::find_if(buffers.begin(), buffers.end(), named);
         if (found == buffers.end()) {
             throw std::invalid_argument(std::string(what) + " " + tensor + ": no buffer has a tensor of this name");
+        }
+        if (std::any_of(found + 1, buffers.end(), named)) {
+            throw std::invalid_argument(std::string(what) + " " + tensor + ": two buffers have a tensor of this name");
         }
         const std::vector<std::int32_t> own = tensors[index]->get_shape();
         const std::vector<std::int32_t> given = (*found)->get_tensor()->get_shape();
@@ -133,9 +121,7 @@ void PluginRunner::add_items(Job& job, const std::vector<vart::TensorBuffer*>& b
                                         ", other buffers have " + std::to_string(job.items.size()));
         }
         for (std::size_t batch = 0; batch < batches; ++batch) {
-            job.items[batch].emplace_back(**found, names[index], static_cast<int>(batch) * own[0], own[0], input);
-            job.items[batch].back().native().nhwc =
-                !onnx_order_ || job.items[batch].back().native().type == cpu::Type::kInt8;
+            job.items[batch].emplace_back(**found, tensor, static_cast<int>(batch) * own[0], own[0], input);
         }
     }
 }
@@ -179,15 +165,23 @@ std::pair<std::uint32_t, int> PluginRunner::execute_async(const std::vector<vart
 
 void PluginRunner::run_ops(std::vector<BatchItem>& items) const {
     std::map<std::string, void*> data;
+    std::vector<std::vector<std::uint8_t>> converted;
     for (std::size_t i = 0; i < items.size(); ++i) {
-        const xir::Tensor& tensor = *(i < inputs_.size() ? inputs_[i] : outputs_[i - inputs_.size()]);
+        const bool input = i < inputs_.size();
+        const xir::Tensor& tensor = *(input ? inputs_[i] : outputs_[i - inputs_.size()]);
         const TensorBuffer& buffer = items[i].native();
-        if (buffer.type != element_type(tensor)) {
-            throw std::invalid_argument("tensor " + tensor.get_name() + ": type expected " +
-                                        cpu::type_name(element_type(tensor)) + ", found " +
-                                        cpu::type_name(buffer.type));
-        }
+        const Element own = element_of(tensor), given = {buffer.type, buffer.bf16};
         data[tensor.get_name()] = buffer.data;
+        if (given == own) continue;
+        if (!input || !at_border(tensor) || !(given == Element{})) {
+            throw std::invalid_argument("tensor " + tensor.get_name() + ": type expected " + own.name() +
+                                        (input && at_border(tensor) ? " or float32" : "") + ", found " + given.name());
+        }
+        const NpuTensor border = border_tensor(tensor);
+        converted.emplace_back(static_cast<std::size_t>(buffer.shape.count()) * own.bytes());
+        quantise(border, tensor.get_name(), static_cast<const float*>(buffer.data), MapStrides::nhwc(border),
+                 converted.back().data());
+        data[tensor.get_name()] = converted.back().data();
     }
     ops_->run(data);
 }

@@ -47,11 +47,9 @@ class PluginRunner : public vart::RunnerExt {
     int finish(Job& job, int timeout);
 
     std::string name_;
-    bool onnx_order_ = false;  ///< a CPU subgraph: its float tensors have ONNX's order of axes
     std::vector<const xir::Tensor*> inputs_, outputs_;
-    std::vector<std::string> input_names_, output_names_;  ///< of the native runner
-    std::unique_ptr<NativeRunner> native_;                 ///< a partition of the .bin
-    std::unique_ptr<OpSequence> ops_;                      ///< a CPU subgraph that is none; runs inside execute_async
+    std::unique_ptr<NativeRunner> native_;  ///< a partition of the .bin
+    std::unique_ptr<OpSequence> ops_;       ///< a CPU subgraph that is none; runs inside execute_async
 
     std::mutex mutex_;
     std::uint32_t next_ = 1;

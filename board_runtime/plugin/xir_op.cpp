@@ -10,6 +10,7 @@
 #include <xir/attrs/attrs.hpp>
 
 #include "buffers.hpp"
+#include "xir_border.hpp"
 
 namespace npuforge::plugin {
 
@@ -108,7 +109,10 @@ json::Value required(const xir::Op& op, const std::string& key) {
 }
 
 Type type_of(const xir::Op& op) {
-    const Type type = element_type(*op.get_output_tensor());
+    const Element element = element_of(*op.get_output_tensor());
+    if (element.bf16)
+        throw std::invalid_argument("op " + op.get_name() + " (" + op.get_type() + "): type bfloat16 is not supported");
+    const Type type = element.type;
     static const std::set<std::string> truth = {
         "onnx::Equal", "onnx::Greater", "onnx::GreaterOrEqual", "onnx::Less", "onnx::LessOrEqual", "onnx::Not",
         "onnx::And",   "onnx::Or",      "onnx::IsNaN",          "onnx::IsInf"};
@@ -133,7 +137,7 @@ bool starts_with(const std::string& text, const std::string& start) {
 }  // namespace
 
 std::vector<std::string> XirOp::plug_in_types() {
-    std::vector<std::string> types = {"npuforge::Quantize", "npuforge::Dequantize"};
+    std::vector<std::string> types = {"npuforge::Quantize", "npuforge::Dequantize", "npuforge::Cast"};
     for (const std::string& op : cpu::Registry::instance().names()) {
         types.push_back(op.find("::") == std::string::npos ? "onnx::" + op : op);
     }
@@ -147,12 +151,14 @@ XirOp::XirOp(const xir::Op& op) : name_(op.get_name()) {
     const std::vector<const xir::Op*> producers = op.get_input_ops("input");
     producers_.assign(producers.begin(), producers.end());
     const Shape shape = shape_of(op);
-    output_bytes_ = static_cast<std::size_t>(shape.count()) * cpu::type_bytes(type_of(op));
+    const Element element = element_of(*op.get_output_tensor());
+    output_bytes_ = static_cast<std::size_t>(shape.count()) * element.bytes();
     const std::string type = op.get_type();
-    if (type == "npuforge::Quantize" || type == "float2fix") {
+    const bool cast = type == "npuforge::Cast";  // between float32 and bf16
+    if (type == "npuforge::Quantize" || type == "float2fix" || (cast && element.bf16)) {
         kind_ = Kind::kQuantise;
         describe_border(op);
-    } else if (type == "npuforge::Dequantize" || type == "fix2float") {
+    } else if (type == "npuforge::Dequantize" || type == "fix2float" || cast) {
         kind_ = Kind::kDequantise;
         describe_border(op);
     } else {
@@ -160,40 +166,33 @@ XirOp::XirOp(const xir::Op& op) : name_(op.get_name()) {
     }
 }
 
-// All dimensions but the last one as one row of pixels.
 void XirOp::describe_border(const xir::Op& op) {
     const Shape shape = shape_of(op);
-    const auto channels = shape.rank ? shape.dim[shape.rank - 1] : 1;
     if (producers_.size() != 1 || shape_of(*producers_[0]).count() != shape.count()) {
         throw std::invalid_argument("op " + name_ + " (" + op.get_type() + "): expected one input of its own size");
     }
-    border_.h = 1;
-    border_.c = static_cast<int>(channels);
-    border_.w = static_cast<int>(shape.count() / channels);
-    border_.pixel_stride = border_.lane_count = static_cast<std::size_t>(channels);
-    border_.row_stride = border_.pixel_stride * static_cast<std::size_t>(border_.w);
-    for (int c = 0; c < border_.c; ++c) border_.lanes.push_back(c);
+    const Element from = element_of(*producers_[0]->get_output_tensor()), to = element_of(*op.get_output_tensor());
+    const Element& fixed = kind_ == Kind::kQuantise ? to : from;
+    const Element& real = kind_ == Kind::kQuantise ? from : to;
+    BorderValues values;
+    values.bf16 = op.get_type() == "npuforge::Cast";
+    if (!(real == Element{}) || !(fixed == (values.bf16 ? Element{Type::kFloat32, true} : Element{Type::kInt8}))) {
+        throw std::invalid_argument("op " + name_ + " (" + op.get_type() + "): a cast from " + from.name() + " to " +
+                                    to.name() + " is not supported");
+    }
     const std::string where = "op " + name_;
     if (op.has_attr("fix_point")) {
         const std::int64_t fix_point = required(op, "fix_point").as_integer(where, -64, 64);
-        border_.scale.assign(border_.lanes.size(), std::ldexp(1.0, -static_cast<int>(fix_point)));
-        border_.zero_point.assign(border_.lanes.size(), 0);
-        return;
+        values.scale = {std::ldexp(1.0, -static_cast<int>(fix_point))};
+        values.zero_point = {0};
+    } else if (!values.bf16) {
+        values.scale = required(op, "scale").numbers(where);
+        for (const std::int64_t value : required(op, "zero_point").integers(where)) {
+            values.zero_point.push_back(static_cast<std::int32_t>(value));
+        }
+        if (op.has_attr("mean")) values.mean = required(op, "mean").numbers(where);
     }
-    border_.scale = required(op, "scale").numbers(where);
-    for (const std::int64_t value : required(op, "zero_point").integers(where)) {
-        border_.zero_point.push_back(static_cast<std::int32_t>(value));
-    }
-    if (op.has_attr("mean")) border_.image_mean = required(op, "mean").numbers(where);
-    for (auto* list : {&border_.scale, &border_.image_mean}) {
-        if (list->size() == 1) list->resize(border_.lanes.size(), list->front());
-    }
-    if (border_.zero_point.size() == 1) border_.zero_point.resize(border_.lanes.size(), border_.zero_point.front());
-    if (border_.scale.size() != border_.lanes.size() || border_.zero_point.size() != border_.lanes.size() ||
-        (border_.is_image() && border_.image_mean.size() != border_.lanes.size())) {
-        throw std::invalid_argument(where + ": expected one scale and zero_point for each of " +
-                                    std::to_string(border_.c) + " channels");
-    }
+    border_ = border_tensor(where, shape, std::move(values));
 }
 
 void XirOp::describe_kernel(const xir::Op& op) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -176,6 +177,18 @@ void dequantise_bytes(const NpuTensor& t, const std::int8_t* from, const MapStri
         for (int y = 0; y < t.h; ++y)
             for (int x = 0; x < t.w; ++x)
                 *to++ = real_value(t, static_cast<std::size_t>(c), from[c * strides.c + y * strides.y + x * strides.x]);
+}
+
+NpuTensor contiguous(const NpuTensor& t) {
+    NpuTensor result = t;
+    const auto channels = static_cast<std::size_t>(t.c);
+    result.offset = 0;
+    result.pixel_stride = channels * (t.bf16 ? 2 : 1);
+    result.row_stride = result.pixel_stride * static_cast<std::size_t>(t.w);
+    result.lane_count = channels;
+    result.lanes.resize(channels);
+    std::iota(result.lanes.begin(), result.lanes.end(), 0);
+    return result;
 }
 
 void load_bytes(const NpuTensor& t, const std::uint8_t* pool, std::int8_t* to, const MapStrides& strides) {

@@ -48,6 +48,14 @@ void store_bf16(const NpuTensor& t, const float* from, const MapStrides& strides
     }
 }
 
+void widen_bf16(const std::uint16_t* from, float* to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = from_bf16(from[i]);
+}
+
+void narrow_bf16(const float* from, std::uint16_t* to, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = to_bf16(from[i]);
+}
+
 void load_bf16(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides) {
     for (int y = 0; y < t.h; ++y) {
         for (int x = 0; x < t.w; ++x) {

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <numeric>
 
+#include "runner_buffers.hpp"
+
 namespace npuforge {
 
 using cpu::Shape;
@@ -19,8 +21,9 @@ struct Runner::Job {
     JobState state = JobState::kFree;
     std::uint32_t id = 0;
     int status = kOk;
-    bool claimed = false;  ///< a thread is in wait() for it
-    std::vector<InputBuffer> inputs;
+    bool claimed = false;                  ///< a thread is in wait() for it
+    std::vector<JobBuffer> given, wanted;  ///< by index of inputs_, outputs_
+    std::vector<InputBuffer> inputs;       ///< by index in the partition's (or network's) own lists
     std::vector<OutputBuffer> outputs;
     std::string message;
 };
@@ -30,10 +33,10 @@ namespace {
 constexpr std::size_t kMessages = 64;
 constexpr std::uint32_t kLargestId = 0x7fffffff;
 
-std::vector<std::int32_t> dims_of(const TensorMeta& tensor) {
+std::vector<std::int32_t> dims_of(const TensorMeta& tensor, bool nhwc) {
     std::vector<std::int32_t> dims;
     for (const std::int64_t dim : tensor.shape) dims.push_back(static_cast<std::int32_t>(dim));
-    if (dims.size() == 4) dims = {dims[0], dims[2], dims[3], dims[1]};
+    if (nhwc && dims.size() == 4) dims = {dims[0], dims[2], dims[3], dims[1]};
     return dims;
 }
 
@@ -52,8 +55,6 @@ const TensorBuffer& pick(const std::vector<TensorBuffer*>& buffers, const std::v
         if (buffer && buffer->name == tensors[index].name) found = buffer;
     if (!found && index < buffers.size() && buffers[index] && buffers[index]->name.empty()) found = buffers[index];
     if (!found) throw ArgumentError(std::string(what) + " '" + tensors[index].name + "': no buffer was given");
-    if (!found->data)
-        throw ArgumentError(std::string(what) + " '" + tensors[index].name + "': the buffer has no memory");
     return *found;
 }
 
@@ -65,11 +66,19 @@ std::vector<std::size_t> order_of(const std::vector<std::string>& names, bool so
     return order;
 }
 
-void check_bytes(const TensorBuffer& buffer, const std::string& name, const char* what) {
-    const std::size_t needed = static_cast<std::size_t>(buffer.shape.count()) * cpu::type_bytes(buffer.type);
-    if (buffer.bytes < needed)
-        throw ArgumentError(std::string(what) + " '" + name + "': expected " + std::to_string(needed) +
-                            " bytes, found " + std::to_string(buffer.bytes));
+// Where a port's tensor is in a partition's list: by its own name, else by that of which it is the CPU form.
+std::size_t position_of(const Port& port, const std::vector<std::string>& names) {
+    std::string plain = port.name.substr(0, port.name.find_last_not_of('\'') + 1);
+    constexpr char suffix[] = "_float";
+    constexpr std::size_t length = sizeof suffix - 1;
+    const bool named = plain.size() > length && plain.compare(plain.size() - length, length, suffix) == 0;
+    plain.resize(plain.size() - (named ? length : 0));
+    for (const std::string& name : {port.name, plain}) {
+        const auto found = std::find(names.begin(), names.end(), name);
+        if (found != names.end() && (name == port.name || (named && !port.border)))
+            return static_cast<std::size_t>(found - names.begin());
+    }
+    throw FormatError("tensor " + port.name + " is not in its .bin; compile the network again");
 }
 
 }  // namespace
@@ -83,10 +92,10 @@ std::unique_ptr<Runner> Runner::create_runner(const std::string& bundle, const s
     return std::make_unique<Runner>(Session::open(bin_of(bundle), options), -1);
 }
 
-Runner::Runner(std::shared_ptr<Session> session, int partition, std::size_t workers)
-    : session_(std::move(session)), partition_(partition) {
+Runner::Runner(std::shared_ptr<Session> session, int partition, std::size_t workers, const Ports* ports)
+    : session_(std::move(session)), partition_(partition), fixed_order_(ports != nullptr) {
     if (workers == 0) throw ArgumentError("workers: expected 1 or more");
-    describe();
+    describe(ports);
     session_->warm_up(workers);
     queue_.resize(16);
     try {
@@ -102,32 +111,53 @@ Runner::Runner(std::shared_ptr<Session> session, int partition, std::size_t work
     }
 }
 
-void Runner::describe() {
+void Runner::describe(const Ports* ports) {
     const Program& program = session_->program();
     const bool whole = partition_ < 0;
     if (!whole && static_cast<std::size_t>(partition_) >= program.partitions().size())
         throw ArgumentError("partition: expected below " + std::to_string(program.partitions().size()) + ", found " +
                             std::to_string(partition_));
     const PartitionMeta* meta = whole ? nullptr : &program.partitions()[static_cast<std::size_t>(partition_)];
-    const auto add = [&](std::vector<RunnerTensor>& list, const std::string& name, bool input) {
+    on_cpu_ = meta && !meta->npu;
+    const auto add = [&](std::vector<RunnerTensor>& list, const std::string& name, bool input, const Port* port) {
         const TensorMeta& tensor = program.tensor(name);
         RunnerTensor out;
-        out.name = name;
-        out.dims = dims_of(tensor);
+        out.name = port ? port->name : name;
         out.type = cpu::type_of(tensor.dtype, "meta.tensors['" + name + "']");
         if (tensor.npu) out.npu = tensor.npu.get();
-        if (!whole && tensor.npu && (meta->npu || input) && !tensor.npu->bf16) out.type = Type::kInt8;
+        out.border = port ? port->border : !whole && tensor.npu && (meta->npu || input);
+        if (port && (port->border ? !tensor.npu : meta->npu))
+            throw FormatError("tensor " + port->name + ": its type is not that of its .bin; compile the network again");
+        out.nhwc = !port || out.border || (input && tensor.nhwc);
+        out.dims = dims_of(tensor, out.nhwc);
+        if (out.border && !tensor.npu->bf16) out.type = Type::kInt8;
         if (whole && input && tensor.npu && tensor.npu->is_image()) out.type = Type::kUint8;
         list.push_back(std::move(out));
     };
     const auto& inputs = whole ? program.inputs() : meta->inputs;
     const auto& outputs = whole ? program.outputs() : meta->outputs;
+    output_count_ = outputs.size();
+    if (ports) {
+        for (const Port& port : ports->inputs) {
+            input_order_.push_back(position_of(port, inputs));
+            add(inputs_, inputs[input_order_.back()], true, &port);
+        }
+        for (const Port& port : ports->outputs) {
+            output_order_.push_back(position_of(port, outputs));
+            add(outputs_, outputs[output_order_.back()], false, &port);
+        }
+        for (const auto& [order, names] : {std::make_pair(input_order_, inputs), {output_order_, outputs}})
+            for (std::size_t i = 0; i < names.size(); ++i)
+                if (std::find(order.begin(), order.end(), i) == order.end())
+                    throw FormatError("tensor " + names[i] + " of the .bin is not in its subgraph; compile again");
+        return;
+    }
     // A subgraph's tensors come sorted by name, as the vendor's get_sorted_input_tensors gives them; a whole network's
     // as in ONNX.
     input_order_ = order_of(inputs, !whole);
     output_order_ = order_of(outputs, !whole);
-    for (const std::size_t i : input_order_) add(inputs_, inputs[i], true);
-    for (const std::size_t i : output_order_) add(outputs_, outputs[i], false);
+    for (const std::size_t i : input_order_) add(inputs_, inputs[i], true, nullptr);
+    for (const std::size_t i : output_order_) add(outputs_, outputs[i], false, nullptr);
 }
 
 Runner::~Runner() {
@@ -164,23 +194,8 @@ std::pair<std::uint32_t, int> Runner::execute_async(const std::vector<TensorBuff
     next_ = next_ == kLargestId ? 0 : next_ + 1;
     try {
         job->inputs.resize(inputs_.size());
-        job->outputs.resize(outputs_.size());
-        for (std::size_t i = 0; i < inputs_.size(); ++i) {
-            const TensorBuffer& buffer = pick(inputs, inputs_, i, "input");
-            check_bytes(buffer, inputs_[i].name, "input");
-            job->inputs[input_order_[i]] = {buffer.data, buffer.type, buffer.shape, buffer.nhwc};
-        }
-        for (std::size_t i = 0; i < outputs_.size(); ++i) {
-            const TensorBuffer& buffer = pick(outputs, outputs_, i, "output");
-            check_bytes(buffer, outputs_[i].name, "output");
-            // What a CPU partition gives the NPU may be asked for as the NPU reads it.
-            const bool quantised = partition_ >= 0 && outputs_[i].npu && buffer.type == Type::kInt8;
-            if (buffer.type != outputs_[i].type && !quantised &&
-                outputs_[i].type != Type::kInt8)  // int8 tensors give float32 as well
-                throw ArgumentError("output '" + outputs_[i].name + "': type expected " +
-                                    cpu::type_name(outputs_[i].type) + ", found " + cpu::type_name(buffer.type));
-            job->outputs[output_order_[i]] = {buffer.data, buffer.bytes, buffer.type, buffer.shape, buffer.nhwc};
-        }
+        job->outputs.resize(output_count_);
+        take_buffers(*job, inputs, outputs);
         if (stopping_) throw ArgumentError("the runner is being destroyed");
     } catch (const std::exception& error) {
         remember(job->id, error.what());
@@ -203,6 +218,23 @@ std::pair<std::uint32_t, int> Runner::execute_async(const std::vector<TensorBuff
     return {id, kOk};
 }
 
+void Runner::take_buffers(Job& job, const std::vector<TensorBuffer*>& inputs,
+                          const std::vector<TensorBuffer*>& outputs) {
+    const JobBuffer::Of of = partition_ < 0 ? JobBuffer::Of::kWhole
+                             : on_cpu_      ? JobBuffer::Of::kCpu
+                                            : JobBuffer::Of::kNpu;
+    job.given.resize(inputs_.size());
+    job.wanted.resize(outputs_.size());
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        const TensorBuffer& buffer = pick(inputs, inputs_, i, "input");
+        job.given[i].take(inputs_[i], buffer, fixed_order_ ? inputs_[i].nhwc : buffer.nhwc, of, true);
+    }
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+        const TensorBuffer& buffer = pick(outputs, outputs_, i, "output");
+        job.wanted[i].take(outputs_[i], buffer, fixed_order_ ? outputs_[i].nhwc : buffer.nhwc, of, false);
+    }
+}
+
 void Runner::work() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
@@ -222,11 +254,24 @@ void Runner::work() {
 
 void Runner::execute(Job& job) {
     try {
+        for (std::size_t i = 0; i < job.given.size(); ++i)
+            job.inputs[input_order_[i]] =
+                job.given[i].direct() ? job.given[i].direct_input() : job.given[i].converted_input();
+        // A tensor that is asked for in two forms is written once, into a buffer of the session's form if there is one.
+        std::fill(job.outputs.begin(), job.outputs.end(), OutputBuffer());
+        for (const bool direct : {true, false})
+            for (std::size_t i = 0; i < job.wanted.size(); ++i) {
+                OutputBuffer& output = job.outputs[output_order_[i]];
+                if (job.wanted[i].direct() == direct && !output.data)
+                    output = direct ? job.wanted[i].direct_output() : job.wanted[i].session_output();
+            }
         if (partition_ < 0)
             session_->run(job.inputs.data(), job.inputs.size(), job.outputs.data(), job.outputs.size());
         else
             session_->run_partition(static_cast<std::size_t>(partition_), job.inputs.data(), job.inputs.size(),
                                     job.outputs.data(), job.outputs.size());
+        for (std::size_t i = 0; i < job.wanted.size(); ++i)
+            if (!job.wanted[i].direct()) job.wanted[i].fill_from(job.outputs[output_order_[i]]);
     } catch (const std::exception& error) {
         job.status = kFailed;
         job.message = error.what();

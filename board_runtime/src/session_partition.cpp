@@ -1,4 +1,4 @@
-// Runs one partition alone, for runners of subgraphs: inputs and outputs as float32 or as the NPU's int8.
+// Runs one partition alone, for runners of subgraphs: those of an NPU partition as float32 or as the NPU's int8.
 #include <cstring>
 
 #include "npuforge/border.hpp"
@@ -36,8 +36,6 @@ void Session::run_partition(std::size_t partition, const InputBuffer* inputs, st
     for (std::size_t i = 0; i < output_count; ++i) {
         if (meta.npu)
             load_partition_output(context, meta.outputs[i], outputs[i]);
-        else if (outputs[i].type == Type::kInt8)
-            quantise_partition_output(context, meta.outputs[i], outputs[i]);
         else
             write_output(context, meta.outputs[i], outputs[i]);
     }
@@ -80,35 +78,12 @@ void Session::load_partition_output(Context& context, const std::string& name, O
         load_bytes(t, context.pool.data(), static_cast<std::int8_t*>(output.data), strides);
 }
 
-// One output of a CPU partition alone as the NPU would read it.
-void Session::quantise_partition_output(Context& context, const std::string& name, OutputBuffer& output) const {
-    const int index = plan_.find(name);
-    const auto known = program_->tensors().find(name);
-    if (index < 0 || known == program_->tensors().end() || !known->second.npu || known->second.npu->bf16)
-        throw ArgumentError("output '" + name + "': type expected as the CPU partition gives it, found int8");
-    const NpuTensor& t = *known->second.npu;
-    const Tensor& tensor = context.bindings.tensors[static_cast<std::size_t>(index)];
-    quantise(t, name, tensor.as<float>(), MapStrides::nchw(t), context.pool.data());
-    load_partition_output(context, name, output);
-}
-
 // One input of a CPU partition alone.
 void Session::copy_partition_input(Context& context, const std::string& name, const InputBuffer& input) const {
     const int index = plan_.find(name);
     if (index < 0) throw ArgumentError("input '" + name + "' is not read by the CPU partition");
     Tensor& tensor = context.bindings.tensors[static_cast<std::size_t>(index)];
     if (tensor.constant) return;
-    const TensorMeta* meta = nullptr;
-    if (const auto known = program_->tensors().find(name); known != program_->tensors().end()) meta = &known->second;
-    if (input.type == Type::kInt8 && tensor.type == Type::kFloat32 && meta && meta->npu &&
-        !meta->npu->bf16) {  // as the NPU left it
-        const NpuTensor& t = *meta->npu;
-        if (!plan_.in_arena(index)) throw ArgumentError("input '" + name + "': expected float32");
-        expect_shape(name, input.nhwc ? nhwc_shape(tensor.shape) : tensor.shape, input.shape);
-        dequantise_bytes(t, static_cast<const std::int8_t*>(input.data),
-                         input.nhwc ? MapStrides::nhwc(t) : MapStrides::nchw(t), tensor.as<float>());
-        return;
-    }
     expect_type(name, tensor.type, input.type);
     expect_shape(name, input.nhwc ? nhwc_shape(tensor.shape) : tensor.shape, input.shape);
     const bool transposed = input.nhwc && tensor.shape.rank == 4;

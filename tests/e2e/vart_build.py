@@ -22,6 +22,7 @@ from npuforge.compile.steps.import_onnx import import_onnx
 from npuforge.compile.steps.partition import partition
 from npuforge.compile.xir.writer import write_xmodel
 from npuforge.hw_kernels import arch as arches
+from npuforge.quant.bf16 import quantize_bf16
 from npuforge.quant.calibrate import calibrate
 from npuforge.quant.quantize import quantize
 
@@ -100,17 +101,27 @@ class Build:
 
 def make_build(folder: Path, mode: str) -> Build:
     """Compiles the network into a folder."""
-    graph = partition(fuse(fold(import_onnx(network()).graph)))
     rng = np.random.default_rng(0)
     images = rng.normal(0, 1, (COUNT, 12, 10, 3)).astype(np.float32)
     feeds = [{"x": image[np.newaxis].transpose(0, 3, 1, 2)} for image in images[:3]]
-    statistics = calibrate(graph, feeds, lambda wanted: GraphExecutor(graph, wanted, threads=1).run)
-    qgraph = quantize(graph, statistics, mode)
-    image = write_bin.to_bytes(generate.generate(qgraph, arches.load("nf-b1024")))
-    (folder / "model.bin").write_bytes(image)
-    write_xmodel(qgraph, image, folder / "model.xmodel")
+    qgraph = write_build(folder, mode, network(), feeds)
     np.save(folder / "images.npy", images)
     return Build(qgraph, folder, images)
+
+
+def write_build(folder: Path, mode: str, model: onnx.ModelProto, feeds: list[dict[str, np.ndarray]]) -> QGraph:
+    """model.bin and model.xmodel of a network. `feeds`: to calibrate with, N, C, H, W."""
+    graph = partition(fuse(fold(import_onnx(model).graph)))
+    if mode == "bf16":
+        qgraph = quantize_bf16(graph)
+    else:
+        statistics = calibrate(graph, feeds, lambda wanted: GraphExecutor(graph, wanted, threads=1).run)
+        qgraph = quantize(graph, statistics, mode)
+    arch = arches.load("nf-b1024-bf16" if mode == "bf16" else "nf-b1024")
+    image = write_bin.to_bytes(generate.generate(qgraph, arch))
+    (folder / "model.bin").write_bytes(image)
+    write_xmodel(qgraph, image, folder / "model.xmodel")
+    return qgraph
 
 
 def vendor_folder() -> Path:

@@ -33,5 +33,10 @@ void dequantise_bytes(const NpuTensor& t, const std::int8_t* from, const MapStri
 void store_bf16(const NpuTensor& t, const float* from, const MapStrides& strides, std::uint8_t* pool);
 void load_bf16(const NpuTensor& t, const std::uint8_t* pool, float* to, const MapStrides& strides);
 void load_bytes(const NpuTensor& t, const std::uint8_t* pool, std::int8_t* to, const MapStrides& strides);
+/// bf16 bit patterns outside the pool to float32, and back: to nearest, ties to even.
+void widen_bf16(const std::uint16_t* from, float* to, std::size_t count);
+void narrow_bf16(const float* from, std::uint16_t* to, std::size_t count);
+/// The tensor as it lies outside the pool: one channel behind the other, N, H, W, C, from byte 0.
+NpuTensor contiguous(const NpuTensor& t);
 
 }  // namespace npuforge

@@ -15,12 +15,25 @@
 
 namespace npuforge {
 
-/// What a runner takes or gives. Feature maps as N, H, W, C.
+/// What a runner takes or gives. Feature maps as N, H, W, C, unless `nhwc` says otherwise.
 struct RunnerTensor {
     std::string name;
     std::vector<std::int32_t> dims;
     cpu::Type type = cpu::Type::kFloat32;  ///< int8 at an NPU partition's border; buffers may be float32 there as well
     const NpuTensor* npu = nullptr;        ///< scales of int8 tensors; lives as long as the runner
+    bool border = false;                   ///< what the NPU reads or writes: int8, or bf16 where `npu->bf16`
+    bool nhwc = true;                      ///< order of `dims`
+};
+
+/// One tensor of a partition as an .xmodel declares it. `border`: the NPU's form, N, H, W, C; else the CPU operators',
+/// in ONNX's order of axes, or in the application's for a network input. The name is that of the `.bin`, or, for the
+/// CPU form of a tensor that has both, `<name>_float` (with `'` behind it where the network has that name itself).
+struct Port {
+    std::string name;
+    bool border = false;
+};
+struct Ports {
+    std::vector<Port> inputs, outputs;
 };
 
 /// The application's memory for one tensor; must stay valid until `wait` has returned. `shape` as the data lies.
@@ -30,7 +43,9 @@ struct TensorBuffer {
     std::size_t bytes = 0;
     cpu::Type type = cpu::Type::kFloat32;
     cpu::Shape shape;
-    bool nhwc = true;  ///< four-dimensional data as N, H, W, C; false: in ONNX's order of axes
+    bool nhwc = true;   ///< four-dimensional data as N, H, W, C; false: in ONNX's order of axes. Ports have their own
+    bool bf16 = false;  ///< elements are bf16, two bytes; `type` is then kFloat32
+    std::size_t element_bytes() const { return bf16 ? 2 : cpu::type_bytes(type); }
 };
 
 class Runner {
@@ -43,8 +58,9 @@ class Runner {
     static std::unique_ptr<Runner> create_runner(const std::string& bundle, const std::string& mode = "run",
                                                  int threads = 1);
 
-    /// `partition`: index into Program::partitions, or -1 for the whole model.
-    Runner(std::shared_ptr<Session> session, int partition, std::size_t workers = 1);
+    /// `partition`: index into Program::partitions, or -1 for the whole model. `ports`: what it takes and gives, in
+    /// this order; without them the partition's own inputs and outputs by name. FormatError for a port that is none.
+    Runner(std::shared_ptr<Session> session, int partition, std::size_t workers = 1, const Ports* ports = nullptr);
     Runner(const Runner&) = delete;
     Runner& operator=(const Runner&) = delete;
     /// Cancels jobs that wait, waits for those that run.
@@ -56,6 +72,8 @@ class Runner {
 
     /// Queues a job: (job id, status). Ids are distinct until 2^31 jobs have been queued. A status other than kOk means
     /// that nothing was queued; `message(job)` says why. Thread-safe.
+    /// Buffers have the tensor's type or float32; float32 at the NPU's border means what the int8 (bf16) value does,
+    /// and whole numbers elsewhere. bool tensors take and give uint8 as well.
     std::pair<std::uint32_t, int> execute_async(const std::vector<TensorBuffer*>& inputs,
                                                 const std::vector<TensorBuffer*>& outputs);
     /// Waits for a job (negative: any finished or the next to finish). `timeout_ms` < 0: for ever, 0: only looks. A job
@@ -71,12 +89,16 @@ class Runner {
     void execute(Job& job);
     int finish(Job& job);
     void remember(std::uint32_t job, const std::string& message);
-    void describe();
+    void describe(const Ports* ports);
+    void take_buffers(Job& job, const std::vector<TensorBuffer*>& inputs, const std::vector<TensorBuffer*>& outputs);
 
     std::shared_ptr<Session> session_;
     int partition_;
+    bool on_cpu_ = false;       ///< a CPU partition
+    bool fixed_order_ = false;  ///< ports were given: buffers have their order of axes
     std::vector<RunnerTensor> inputs_, outputs_;
     std::vector<std::size_t> input_order_, output_order_;  ///< index in the partition's (or network's) own list
+    std::size_t output_count_ = 0;                         ///< of that list
 
     mutable std::mutex mutex_;
     std::condition_variable queued_, done_;

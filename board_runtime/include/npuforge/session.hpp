@@ -91,8 +91,8 @@ class Session {
     /// Creates contexts ahead of the first `count` concurrent runs.
     void warm_up(std::size_t count);
 
-    /// One partition alone, for subgraph runners: all its inputs and outputs as float32 or, at the NPU's border, int8
-    /// N, H, W, C.
+    /// One partition alone, for subgraph runners. Inputs and outputs of an NPU partition as float32 or int8, those of a
+    /// CPU partition in the tensors' own types.
     void run_partition(std::size_t partition, const InputBuffer* inputs, std::size_t input_count, OutputBuffer* outputs,
                        std::size_t output_count);
 
@@ -110,7 +110,6 @@ class Session {
     void store_partition_input(Context& context, const std::string& name, const InputBuffer& input) const;
     void copy_partition_input(Context& context, const std::string& name, const InputBuffer& input) const;
     void load_partition_output(Context& context, const std::string& name, OutputBuffer& output) const;
-    void quantise_partition_output(Context& context, const std::string& name, OutputBuffer& output) const;
     void write_output(Context& context, const std::string& name, OutputBuffer& output) const;
     TraceHook trace_hook(std::vector<TraceTensor>& trace) const;
     void trace_outputs(const Context& context, std::size_t partition, std::vector<TraceTensor>& trace) const;

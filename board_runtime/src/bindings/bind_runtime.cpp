@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "npuforge/cpu_plan.hpp"
 #include "npuforge/json.hpp"
 #include "npuforge/memory.hpp"
@@ -107,33 +109,6 @@ py::list run(Session& session, const std::vector<py::array>& arrays, bool nhwc, 
     return out;
 }
 
-// Results go into the caller's arrays, in their type.
-void run_partition(Session& session, std::size_t partition, const std::vector<py::array>& in,
-                   const std::vector<py::array>& out, bool nhwc) {
-    if (partition >= session.program().partitions().size())
-        throw ArgumentError("no partition " + std::to_string(partition));
-    const PartitionMeta& meta = session.program().partitions()[partition];
-    std::vector<InputBuffer> inputs;
-    std::vector<OutputBuffer> outputs;
-    std::vector<py::array> keep;
-    for (std::size_t i = 0; i < in.size(); ++i)
-        inputs.push_back(input_buffer(in[i], nhwc, i < meta.inputs.size() ? meta.inputs[i] : std::to_string(i), keep));
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        const std::string what = "output " + std::to_string(i);
-        py::array array = out[i];
-        if (!(array.flags() & py::array::c_style) || !array.writeable())
-            throw ArgumentError(what + ": expected a writable C-contiguous array");
-        OutputBuffer buffer;
-        buffer.data = array.mutable_data();
-        buffer.capacity = static_cast<std::size_t>(array.nbytes());
-        buffer.type = type_of_array(array, what);
-        buffer.nhwc = nhwc;
-        outputs.push_back(buffer);
-    }
-    const py::gil_scoped_release release;
-    session.run_partition(partition, inputs.data(), inputs.size(), outputs.data(), outputs.size());
-}
-
 // One CPU operator on its own, for its tests: attributes and activation as JSON text, constants marked by `constant`.
 py::list run_operator(const std::string& op, const std::string& attrs, const std::string& activation,
                       const std::vector<py::object>& arrays, const std::vector<bool>& constant,
@@ -194,6 +169,8 @@ py::list run_operator(const std::string& op, const std::string& attrs, const std
     return out;
 }
 
+using PortList = std::vector<std::pair<std::string, bool>>;
+
 // The VART runner. Arrays must stay alive until wait(): vart.py keeps them.
 TensorBuffer tensor_buffer(py::array array, bool output, const std::string& what) {
     if (!(array.flags() & py::array::c_style)) throw ArgumentError(what + ": expected a C-contiguous array");
@@ -201,20 +178,27 @@ TensorBuffer tensor_buffer(py::array array, bool output, const std::string& what
     TensorBuffer buffer;
     buffer.data = const_cast<void*>(array.data());
     buffer.bytes = static_cast<std::size_t>(array.nbytes());
-    buffer.type = type_of_array(array, what);
+    buffer.bf16 = py::cast<std::string>(array.dtype().attr("name")) == "uint16";  // bit patterns: numpy has no bf16
+    if (!buffer.bf16) buffer.type = type_of_array(array, what);
     buffer.shape = shape_of(array, what);
     return buffer;
 }
 
 std::pair<std::uint32_t, int> execute_async(Runner& runner, const std::vector<py::array>& inputs,
-                                            const std::vector<py::array>& outputs, bool nhwc) {
+                                            const std::vector<py::array>& outputs) {
+    const auto check = [](const char* what, std::size_t expected, std::size_t found) {
+        if (found > expected)
+            throw ArgumentError(std::string(what) + "s: expected " + std::to_string(expected) + " arrays, found " +
+                                std::to_string(found));
+    };
+    check("input", runner.get_input_tensors().size(), inputs.size());
+    check("output", runner.get_output_tensors().size(), outputs.size());
     std::vector<TensorBuffer> buffers;
     buffers.reserve(inputs.size() + outputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i)
         buffers.push_back(tensor_buffer(inputs[i], false, "input " + std::to_string(i)));
     for (std::size_t i = 0; i < outputs.size(); ++i)
         buffers.push_back(tensor_buffer(outputs[i], true, "output " + std::to_string(i)));
-    for (TensorBuffer& buffer : buffers) buffer.nhwc = nhwc || buffer.type == cpu::Type::kInt8;
     std::vector<TensorBuffer*> in, out;
     for (std::size_t i = 0; i < buffers.size(); ++i) (i < inputs.size() ? in : out).push_back(&buffers[i]);
     const py::gil_scoped_release release;
@@ -302,8 +286,6 @@ void bind_runtime(py::module_& module) {
              py::arg("board") = "", py::call_guard<py::gil_scoped_release>())
         .def("run", &run, py::arg("inputs"), py::arg("nhwc") = false, py::arg("trace") = py::none(),
              py::arg("profile") = py::none())
-        .def("run_partition", &run_partition, py::arg("partition"), py::arg("inputs"), py::arg("outputs"),
-             py::arg("nhwc") = true)
         .def("warm_up", &Session::warm_up, py::arg("count"), py::call_guard<py::gil_scoped_release>())
         .def("prometheus", &Session::prometheus)
         .def_property_readonly("traces_layers", &Session::traces_layers)
@@ -326,14 +308,24 @@ void bind_runtime(py::module_& module) {
         });
 
     py::class_<Runner>(module, "Runner", "The VART interface on one partition (-1: the whole model).")
-        .def(py::init<std::shared_ptr<Session>, int, std::size_t>(), py::arg("session"), py::arg("partition") = -1,
-             py::arg("workers") = 1, py::call_guard<py::gil_scoped_release>())
+        .def(py::init([](const std::shared_ptr<Session>& session, int partition, std::size_t workers,
+                         const std::optional<std::pair<PortList, PortList>>& given) {
+                 Ports ports;
+                 if (given) {
+                     for (const auto& [name, border] : given->first) ports.inputs.push_back({name, border});
+                     for (const auto& [name, border] : given->second) ports.outputs.push_back({name, border});
+                 }
+                 return std::make_unique<Runner>(session, partition, workers, given ? &ports : nullptr);
+             }),
+             py::arg("session"), py::arg("partition") = -1, py::arg("workers") = 1, py::arg("ports") = py::none(),
+             py::call_guard<py::gil_scoped_release>(),
+             "ports: lists of (name, whether it has the NPU's form) of inputs and of outputs, as an .xmodel declares "
+             "them.")
         .def_static("create_runner", &Runner::create_runner, py::arg("bundle"), py::arg("mode") = "run",
                     py::arg("threads") = 1, py::call_guard<py::gil_scoped_release>())
         .def("get_input_tensors", [](const Runner& runner) { return runner_tensors(runner.get_input_tensors()); })
         .def("get_output_tensors", [](const Runner& runner) { return runner_tensors(runner.get_output_tensors()); })
-        .def("execute_async", &execute_async, py::arg("inputs"), py::arg("outputs"), py::arg("nhwc") = true,
-             "nhwc=False: arrays other than int8 have ONNX's order of axes.")
+        .def("execute_async", &execute_async, py::arg("inputs"), py::arg("outputs"))
         .def("wait", &Runner::wait, py::arg("job"), py::arg("timeout_ms") = -1,
              py::call_guard<py::gil_scoped_release>())
         .def("message", &Runner::message, py::arg("job"));

@@ -132,6 +132,22 @@ int main(int argc, char** argv) {
         expect(compute<std::int8_t>(op, 4, std::vector<float>{1.25F, -0.125F, 1000.0F, -1000.0F}), {4, -2, 127, -128},
                "q");
     }
+    {  // float32 to bf16 and back: to nearest, ties to even; 1 + 2^-8 lies between 1 and 1 + 2^-7
+        xir::Op x = source<float>("x", map), b("data", xir::Tensor("b", map, {xir::DataType::BFLOAT, 16}));
+        xir::Op narrow("npuforge::Cast", xir::Tensor("n", map, {xir::DataType::BFLOAT, 16}));
+        narrow.inputs["input"] = {&x};
+        expect(compute<std::uint16_t>(narrow, 4, std::vector<float>{1.0F, -2.5F, 1.00390625F, 1.01171875F}),
+               {0x3f80, 0xc020, 0x3f80, 0x3f82}, "n");
+        xir::Op widen("npuforge::Cast", xir::Tensor("w", map, data_type<float>()));
+        widen.inputs["input"] = {&b};
+        expect(compute<float>(widen, 4, std::vector<std::uint16_t>{0x3f80, 0xc020, 0x0000, 0x4049}),
+               {1.0F, -2.5F, 0.0F, 3.140625F}, "w");
+        narrow.inputs["input"] = {&b};
+        refused(narrow, "a cast from bfloat16 to bfloat16 is not supported");
+        xir::Op relu("relu6", xir::Tensor("r", map, {xir::DataType::BFLOAT, 16}));
+        relu.inputs["input"] = {&b};
+        refused(relu, "type bfloat16 is not supported");
+    }
     {  // two outputs, the second one asked for; k is a constant of the graph
         xir::Op x = source<float>("x", {1, 4}), k = source<std::int64_t>("k", {1}, "const");
         k.attrs.set_attr("data", std::vector<char>{2, 0, 0, 0, 0, 0, 0, 0});

@@ -189,6 +189,16 @@ int main(int argc, char** argv) {
         xir::Tensor half(inputs[0].get_name(), inputs[0].get_shape(), {xir::DataType::FLOAT, 16});
         TestBuffer typed(&half, Location::HOST_VIRT);
         require(runner->execute_async({&typed}, out.pointers()).second != 0, "float16 accepted");
+        auto twice = in.pointers();
+        twice.push_back(twice[0]);
+        require(runner->execute_async(twice, out.pointers()).second != 0, "two buffers of one name accepted");
+        for (const Location location : {Location::HOST_VIRT, Location::HOST_PHY}) {
+            Buffers less(inputs, location), least(outputs, location);
+            less.owned[0]->entries[0].resize(less.owned[0]->entries[0].size() - 1);
+            least.owned[0]->entries[0].clear();
+            require(runner->execute_async(less.pointers(), out.pointers()).second != 0, "a short input accepted");
+            require(runner->execute_async(in.pointers(), least.pointers()).second != 0, "an empty output accepted");
+        }
     }
 
     std::atomic<int> wrong{0};

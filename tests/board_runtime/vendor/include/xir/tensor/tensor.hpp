@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include <xir/attrs/attrs.hpp>
 #include <xir/util/data_type.hpp>
 
 namespace xir {
@@ -15,6 +16,10 @@ class Tensor {
     const std::string get_name() const { return name_; }
     const std::vector<std::int32_t> get_shape() const { return shape_; }
     const DataType& get_data_type() const { return type_; }
+    bool has_attr(const std::string& key) const { return attrs.has_attr(key); }
+    const any get_attr(const std::string& key) const { return attrs.get_attr(key); }
+
+    Attrs attrs;
 
   private:
     std::string name_;

@@ -1,0 +1,175 @@
+// See runner_buffers.hpp.
+#include "runner_buffers.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "npuforge/cpu_math.hpp"
+#include "session_context.hpp"
+
+namespace npuforge {
+
+using cpu::Shape;
+using cpu::Type;
+
+namespace {
+
+std::string label(const RunnerTensor& tensor, bool input) {
+    return std::string(input ? "input" : "output") + " '" + tensor.name + "'";
+}
+
+const char* name_of(const TensorBuffer& buffer) { return buffer.bf16 ? "bfloat16" : cpu::type_name(buffer.type); }
+
+[[noreturn]] void wrong_type(const RunnerTensor& tensor, const TensorBuffer& given, bool input) {
+    std::string expected = tensor.border ? "float32" : cpu::type_name(tensor.type);
+    if (tensor.border) expected += tensor.npu->bf16 ? " or bfloat16" : " or int8";
+    if (tensor.border && input && tensor.npu->is_image()) expected += " or uint8 pixels";
+    throw ArgumentError(label(tensor, input) + ": type expected " + expected + ", found " + name_of(given));
+}
+
+template <typename To>
+To whole_number(float value, const std::string& name, std::size_t index) {
+    const double low = static_cast<double>(std::numeric_limits<To>::lowest());
+    const double high = std::ldexp(1.0, std::numeric_limits<To>::digits);  // one more than the largest
+    if (!(value >= low && value < high) || std::floor(value) != value) {
+        throw ArgumentError("input '" + name + "': element " + std::to_string(index) + " is " + std::to_string(value) +
+                            ", expected a whole number of the tensor's type");
+    }
+    return static_cast<To>(value);
+}
+
+// float32 or uint8 to a tensor of integers or truth values.
+void to_own_type(const RunnerTensor& tensor, Type given, const void* from, void* to, std::size_t count) {
+    if (given == Type::kUint8) {  // a bool tensor
+        for (std::size_t i = 0; i < count; ++i)
+            static_cast<std::uint8_t*>(to)[i] = static_cast<const std::uint8_t*>(from)[i] != 0;
+        return;
+    }
+    const auto* values = static_cast<const float*>(from);
+    cpu::with_type(tensor.type, [&](auto own) {
+        using T = decltype(own);
+        for (std::size_t i = 0; i < count; ++i) {
+            const T value = whole_number<T>(values[i], tensor.name, i);
+            static_cast<T*>(to)[i] = tensor.type == Type::kBool ? static_cast<T>(value != 0) : value;
+        }
+    });
+}
+
+void to_float(const RunnerTensor& tensor, const void* from, float* to, std::size_t count) {
+    cpu::with_type(tensor.type, [&](auto own) {
+        using T = decltype(own);
+        for (std::size_t i = 0; i < count; ++i) {
+            const T value = static_cast<const T*>(from)[i];
+            to[i] = static_cast<float>(value);
+            const double high = std::ldexp(1.0, std::numeric_limits<T>::digits);
+            if (!(static_cast<double>(to[i]) < high) || static_cast<T>(to[i]) != value) {
+                throw ArgumentError("output '" + tensor.name + "': element " + std::to_string(i) + " is " +
+                                    std::to_string(value) + ", which float32 does not hold; give a buffer of type " +
+                                    cpu::type_name(tensor.type));
+            }
+        }
+    });
+}
+
+}  // namespace
+
+void JobBuffer::take(const RunnerTensor& tensor, const TensorBuffer& given, bool nhwc, Of of, bool input) {
+    if (!given.data) throw ArgumentError(label(tensor, input) + ": the buffer has no memory");
+    const std::size_t needed = static_cast<std::size_t>(given.shape.count()) * given.element_bytes();
+    if (given.bytes < needed) {
+        throw ArgumentError(label(tensor, input) + ": expected " + std::to_string(needed) + " bytes, found " +
+                            std::to_string(given.bytes));
+    }
+    tensor_ = &tensor;
+    data_ = given.data;
+    bytes_ = given.bytes;
+    type_ = given.type;
+    bf16_ = given.bf16;
+    shape_ = tensor.dims.empty() && given.shape.count() == 1 ? Shape() : given.shape;  // XIR has no scalars
+    nhwc_ = nhwc;
+    form_ = Form::kDirect;
+    const bool real = type_ == Type::kFloat32;
+    const bool of_border =
+        tensor.npu && (real ? !bf16_ || tensor.npu->bf16 : type_ == Type::kInt8 && !tensor.npu->bf16);
+    if (of != Of::kCpu) {  // the session converts
+        if (of == Of::kNpu && bf16_ && of_border)
+            form_ = Form::kBf16;
+        else if (bf16_ || (!input && !(of == Of::kNpu ? of_border : type_ == tensor.type)))
+            wrong_type(tensor, given, input);
+        return;
+    }
+    // What a CPU partition gives the NPU may be asked for as the NPU reads it, whatever the declared form.
+    if (tensor.border || (tensor.type != type_ && tensor.npu && type_ == Type::kInt8)) {
+        if (!of_border) wrong_type(tensor, given, input);
+        form_ = Form::kBorder;
+        const Shape own = session_shape();
+        if (input) expect_shape(tensor.name, nhwc ? nhwc_shape(own) : own, shape_);
+        if (shape_.count() != own.count()) {
+            throw ArgumentError(label(tensor, input) + ": expected " + std::to_string(own.count()) +
+                                " elements, found " + std::to_string(shape_.count()));
+        }
+        if (flat_.lanes.empty()) flat_ = contiguous(*tensor.npu);
+        return;
+    }
+    if (bf16_) wrong_type(tensor, given, input);
+    if (type_ == tensor.type) return;
+    const bool truth = tensor.type == Type::kBool && type_ == Type::kUint8;
+    if (!real && !truth) wrong_type(tensor, given, input);
+    if (real || input) form_ = Form::kNumber;  // the bytes of a bool result are 0 or 1
+}
+
+Shape JobBuffer::session_shape() const {
+    Shape shape;
+    for (const std::int32_t dim : tensor_->dims) shape.push(dim);
+    if (tensor_->nhwc && shape.rank == 4) return {shape.dim[0], shape.dim[3], shape.dim[1], shape.dim[2]};
+    return shape;
+}
+
+InputBuffer JobBuffer::converted_input() {
+    const auto count = static_cast<std::size_t>(shape_.count());
+    if (form_ == Form::kNumber) {
+        memory_.resize(count * cpu::type_bytes(tensor_->type));
+        to_own_type(*tensor_, type_, data_, memory_.data(), count);
+        return {memory_.data(), tensor_->type, shape_, nhwc_};
+    }
+    const auto* values = static_cast<const float*>(data_);
+    if (bf16_) {
+        real_.resize(count);
+        widen_bf16(static_cast<const std::uint16_t*>(data_), real_.data(), count);
+        values = real_.data();
+    }
+    if (form_ == Form::kBf16) return {values, Type::kFloat32, shape_, nhwc_};
+    memory_.resize(count * sizeof(float));
+    auto* plain = reinterpret_cast<float*>(memory_.data());
+    if (type_ == Type::kInt8) {
+        dequantise_bytes(flat_, static_cast<const std::int8_t*>(data_), strides(nhwc_), plain);
+    } else {
+        fixed_.resize(count * (flat_.bf16 ? 2 : 1));
+        quantise(flat_, tensor_->name, values, strides(nhwc_), fixed_.data());
+        dequantise(flat_, fixed_.data(), plain, strides(false));
+    }
+    return {plain, Type::kFloat32, session_shape(), false};
+}
+
+OutputBuffer JobBuffer::session_output() {
+    const Type type = form_ == Form::kNumber ? tensor_->type : Type::kFloat32;
+    memory_.resize(static_cast<std::size_t>(shape_.count()) * cpu::type_bytes(type));
+    return {memory_.data(), memory_.size(), type, shape_, form_ != Form::kBorder && nhwc_};
+}
+
+void JobBuffer::fill_from(const OutputBuffer& session) {
+    const auto count = static_cast<std::size_t>(session.shape.count());
+    if (form_ == Form::kNumber) return to_float(*tensor_, session.data, static_cast<float*>(data_), count);
+    const auto* plain = static_cast<const float*>(session.data);
+    if (form_ == Form::kBf16) return narrow_bf16(plain, static_cast<std::uint16_t*>(data_), count);
+    fixed_.resize(count * (flat_.bf16 ? 2 : 1));
+    quantise(flat_, tensor_->name, plain, strides(session.nhwc), fixed_.data());
+    if (type_ == Type::kInt8) return load_bytes(flat_, fixed_.data(), static_cast<std::int8_t*>(data_), strides(nhwc_));
+    if (!bf16_) return dequantise(flat_, fixed_.data(), static_cast<float*>(data_), strides(nhwc_));
+    real_.resize(count);
+    dequantise(flat_, fixed_.data(), real_.data(), strides(nhwc_));
+    narrow_bf16(real_.data(), static_cast<std::uint16_t*>(data_), count);
+}
+
+}  // namespace npuforge
