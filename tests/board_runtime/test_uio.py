@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -295,6 +296,33 @@ def test_node_that_gives_no_interrupt(tmp_path: Path) -> None:
         board.write(uio__interrupt="/dev/full", timeout_ms=300)
         with pytest.raises(DeviceError, match=r'/dev/full gives no interrupt .*; leave "interrupt" out of'):
             open_board(board)
+
+
+def test_interrupt_that_never_comes(tmp_path: Path) -> None:
+    """A job that ends, and a node that is silent: told when the session is opened, not as a slow board."""
+    ends = os.openpty()
+    with running(tmp_path) as board:
+        silent = board.write(uio__interrupt=os.ttyname(ends[1]), timeout_ms=100)
+        with pytest.raises(
+            DeviceError, match=r'gives no interrupt \(the job has ended and none came\); leave "interrupt"'
+        ):
+            Session(IMAGE, device="uio", board=silent)
+        board.write()
+        right(open_board(board).run([values(0)]), values(0))
+    for end in ends:
+        os.close(end)
+
+
+def test_kernel_that_waits_to_continue(tmp_path: Path) -> None:
+    with running(tmp_path, "chain=1") as board:
+        session = open_board(board)
+        with pytest.raises(DeviceError, match=r"the hardware is not idle \(control register 0x2\)"):
+            session.run([values(0)])
+    with running(tmp_path / "told", "chain=1") as board:
+        board.write(registers__ap_continue=True)
+        session = open_board(board)
+        for seed in range(3):
+            right(session.run([values(seed)]), values(seed))
 
 
 def test_wrong_calls(tmp_path: Path) -> None:

@@ -149,6 +149,16 @@ def test_broken_off(command: CommandLine, board: Board) -> None:
     assert tree(board.destination) == before
 
 
+def test_interrupted(command: CommandLine, board: Board) -> None:
+    """Ctrl-C while files are copied."""
+    assert command("flash", "build", "--to", board.to).code == 0
+    before = tree(board.destination)
+    board.program("scp", SCP.replace("MORE", "kill -INT $PPID; exec sleep 20"))
+    result = command("flash", "build", "--to", board.to)
+    assert result.code == 130 and "interrupted by Ctrl-C" in result.err
+    assert tree(board.destination) == before
+
+
 def test_rename_that_fails(command: CommandLine, board: Board) -> None:
     """The earlier build is put back."""
     assert command("flash", "build", "--to", board.to).code == 0

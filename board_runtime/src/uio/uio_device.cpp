@@ -28,6 +28,7 @@ constexpr std::size_t kPage = 4096;  // the pool begins on a page of its own: no
 constexpr int kEagerLooks = 256;     // at the control register, before the thread sleeps in between
 constexpr int kMostWords = 1024;     // of a node that counts interrupts; UIO gives one
 constexpr auto kPause = std::chrono::microseconds(50);
+constexpr auto kSettle = std::chrono::milliseconds(10);  // for ap_idle, which is a matter of cycles
 
 std::size_t round_up(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
 
@@ -198,11 +199,17 @@ class UioDevice final : public Device {
     }
 
     // --- jobs -------------------------------------------------------------------------------------------------------
+    /// ap_idle follows the end of a job, after ap_continue where the kernel waits for it, within a few cycles.
     void expect_idle() const {
-        const std::uint32_t control = read(board_.registers.control);
-        if ((control & kIdle) == 0 || (control & kStart) != 0)
-            throw DeviceError("device uio: the hardware is not idle (control register " + hexadecimal(control) +
-                              "): an earlier job has not ended; load the overlay again");
+        const auto deadline = Clock::now() + kSettle;
+        for (;;) {
+            const std::uint32_t control = read(board_.registers.control);
+            if ((control & kIdle) != 0 && (control & kStart) == 0) return;
+            if (Clock::now() >= deadline)
+                throw DeviceError("device uio: the hardware is not idle (control register " + hexadecimal(control) +
+                                  "): an earlier job has not ended; load the overlay again");
+            std::this_thread::sleep_for(kPause);
+        }
     }
 
     /// Starts `count` instructions at byte `first` of the `.bin` and waits for the end.
@@ -233,16 +240,21 @@ class UioDevice final : public Device {
     /// ap_done is cleared when it is read: the one look that sees it ends the wait.
     void wait() const {
         const auto deadline = Clock::now() + std::chrono::milliseconds(board_.timeout_ms);
+        bool told = true;
         for (int look = 0;; ++look) {
             const std::uint32_t control = read(board_.registers.control);
-            if ((control & kDone) != 0) return;
-            const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-            if (Clock::now() >= deadline)
+            if ((control & kDone) != 0) {
+                if (!told) no_interrupt("the job has ended and none came");
+                return;
+            }
+            const auto now = Clock::now();
+            if (now >= deadline)
                 throw DeviceError("device uio: the hardware has not answered within " +
                                   std::to_string(board_.timeout_ms) + " ms (control register " + hexadecimal(control) +
                                   "); load the overlay again, or raise timeout_ms in " + board_.where);
+            const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
             if (!board_.interrupt.empty())
-                wait_for_interrupt(static_cast<int>(left) + 1);
+                told = wait_for_interrupt(static_cast<int>(left) + 1);
             else if (look >= kEagerLooks)
                 std::this_thread::sleep_for(kPause);
         }
@@ -266,13 +278,16 @@ class UioDevice final : public Device {
         write(board_.registers.interrupt_status, pending);
     }
 
-    void wait_for_interrupt(int milliseconds) const {
+    /// False where none came in time.
+    bool wait_for_interrupt(int milliseconds) const {
         pollfd node{interrupts().descriptor(), POLLIN, 0};
         const int found = ::poll(&node, 1, milliseconds);
-        if (found == 0 || (found < 0 && errno == EINTR)) return;
+        if (found == 0) return false;
+        if (found < 0 && errno == EINTR) return true;
         if (found < 0) no_interrupt(std::strerror(errno));
         if ((node.revents & POLLIN) == 0) no_interrupt("the kernel has none for it");
         await_interrupts();
+        return true;
     }
 
     [[noreturn]] void no_interrupt(const std::string& reason) const {

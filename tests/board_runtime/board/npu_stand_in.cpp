@@ -1,11 +1,11 @@
 // A board without a board: runs npu_top, the HLS code itself, behind a register file and a memory that are plain mapped
 // files, as `uio` would find them behind its nodes. Ends when its parent does.
 //
-//   npu_stand_in REGISTERS MEMORY PHYSICAL_ADDRESS [isa=N] [hang=N] [wrong=N] [interrupt=FD]
+//   npu_stand_in REGISTERS MEMORY PHYSICAL_ADDRESS [isa=N] [hang=N] [wrong=N] [chain=1] [interrupt=FD]
 //
 // isa: the version it says it has. hang: jobs from the N-th on (0 is the first) never end. wrong: from the N-th on an
-// unknown status code. interrupt: descriptor that gets a word for each finished job, once after each word read from it,
-// as uio_pdrv_genirq masks and unmasks.
+// unknown status code. chain: it is idle only after ap_continue. interrupt: descriptor that gets a word for each
+// finished job, once after each word read from it, as uio_pdrv_genirq masks and unmasks.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ enum Register {
     COUNT = 0x40,
     STATUS = 0x50
 };
-constexpr std::uint32_t START = 1, DONE_IDLE_READY = 0xe, IDLE = 4;
+constexpr std::uint32_t START = 1, DONE_IDLE_READY = 0xe, IDLE = 4, DONE = 2, CONTINUE = 0x10;
 
 struct Mapped {
     std::uint8_t* data;
@@ -95,6 +95,7 @@ int main(int count, char** words) {
     const Board board(map(words[1]), map(words[2]), std::strtoull(words[3], nullptr, 0));
     const long isa = option(count, words, "isa=", -1), hang = option(count, words, "hang=", -1);
     const long wrong = option(count, words, "wrong=", -1);
+    const bool chain = option(count, words, "chain=", 0) != 0;
     const int interrupt = static_cast<int>(option(count, words, "interrupt=", -1));
     if (interrupt >= 0) ::fcntl(interrupt, F_SETFL, O_NONBLOCK);
     const pid_t parent = ::getppid();
@@ -112,6 +113,7 @@ int main(int count, char** words) {
             if (::write(interrupt, &events, sizeof events) != sizeof events) return 4;
             board.write(ISR, 0);
         }
+        if (chain && (board.read(CONTROL) & CONTINUE) != 0) board.write(CONTROL, IDLE);
         if ((board.read(CONTROL) & START) == 0) {
             ::usleep(50);
             continue;
@@ -129,7 +131,7 @@ int main(int count, char** words) {
         for (unsigned i = 0; i < 4; ++i) board.write(STATUS + 4 * i, status[i]);
         if ((board.read(IER) & 1u) != 0) board.write(ISR, 1);
         __sync_synchronize();
-        board.write(CONTROL, DONE_IDLE_READY);
+        board.write(CONTROL, chain ? DONE : DONE_IDLE_READY);
         ++job;
     }
     return 0;
