@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from npuforge.compile.ir.errors import UsageError, WriteError
+from npuforge.compile.ir.errors import FormatError, UsageError, WriteError
 from npuforge.compile.ir.files import whole_file
 from npuforge.compile.steps.write_files import BIN
 from npuforge.compile.xir.listing import model_lines, model_object
+from npuforge.compile.xir.model import XModel
 from npuforge.compile.xir.picture import svg
 from npuforge.compile.xir.reader import read_xmodel
+from npuforge.compile.xir.validate import check_schema
 from npuforge.hw_kernels.isa.binfile import read_bin
 from npuforge.hw_kernels.isa.disasm import instruction_lines, instruction_objects, section_lines, section_objects
 from npuforge.scripts.build_folder import changed_file
@@ -37,12 +39,13 @@ def register(app: typer.Typer) -> None:
             show_notice(changed)
         if file.suffix == ".xmodel":
             model = read_xmodel(file)
-            if graph is not None:
-                _draw(svg(model), graph)
             if json:
                 print_json(model_object(model, with_ops=not sections))
             else:
                 print("\n".join(model_lines(model, with_ops=not sections)))
+            _refuse_broken(file, model)
+            if graph is not None:
+                _draw(svg(model), graph)
             return
         if graph is not None:
             raise UsageError(
@@ -54,6 +57,14 @@ def register(app: typer.Typer) -> None:
             print_json(found if sections else found | {"instructions": instruction_objects(binary)})
         else:
             print("\n".join(section_lines(binary) if sections else instruction_lines(binary)))
+
+
+def _refuse_broken(file: Path, model: XModel) -> None:
+    """FormatError, behind the listing, where the file breaks a rule of XIR's operators or subgraphs: no runtime takes it."""
+    try:
+        check_schema(model)
+    except FormatError as error:
+        raise FormatError(f"{file}: {error}; listed as it is stored, but XIR and VART refuse or crash on it") from None
 
 
 def _draw(text: str, path: Path) -> None:

@@ -1,5 +1,6 @@
-"""Checks an .xmodel against XIR 3.5's own operator table (`ops.json`: argument names and counts, attribute names, wire types, list lengths)
-and its subgraphs against what the vendor's tools and runtime ask of them (`SUBGRAPH_ATTRS`, `NEEDED`).
+"""Checks an .xmodel against XIR 3.5's own operator table (`ops.json`: argument names and counts, attribute names, wire types, list lengths), what its
+operators read beside it (`UNDECLARED`, `VALUES`) and its shape rules (`shapes.py`), and its subgraphs against what the vendor's tools and runtime ask of
+them (`SUBGRAPH_ATTRS`, `NEEDED`).
 
 `ops.json` holds the 106 built-in definitions as the vendor's library writes them into its files. A type that is not in it is a custom one: its only
 argument is `input`, and the attributes `shape` (int32 list) and `data_type` (string) are required.
@@ -16,6 +17,7 @@ from typing import Any
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.xir.model import Attr, XModel, XOp, XSubgraph
 from npuforge.compile.xir.reader import read_xmodel
+from npuforge.compile.xir.shapes import refusals
 
 OPS_FILE = Path(__file__).with_name("ops.json")
 CUSTOM: dict[str, Any] = {
@@ -23,15 +25,36 @@ CUSTOM: dict[str, Any] = {
     "attrs": {"shape": {"type": "int32_vec", "required": True}, "data_type": {"type": "string", "required": True}},
 }
 _COUNTS = {"1": (1, 1), "0..1": (0, 1), "0..n": (0, None), "1..n": (1, None)}
-_DATA_TYPE = re.compile(r"(INT|UINT|XINT|XUINT|FLOAT|BFLOAT|int|uint|xint|xuint|float|bfloat)[1-9][0-9]*")
+_DATA_TYPE = re.compile(r"(INT|UINT|XINT|XUINT|FLOAT|BFLOAT|int|uint|xint|xuint|float|bfloat)[1-9][0-9]{0,8}")
 _TWO_INPUTS = ("add", "sub", "mul", "div", "min", "max")
+SOURCES = ("data", "data-fix", "const", "const-fix", "random_standard_normal")
 _POOLED = ("HSIGMOID", "HSWISH")
 NONLINEAR = ("", "NONE", "RELU", "PRELU", "LEAKYRELU", "RELU6", *_POOLED)  # what the vendor's operators know
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+_SLICE = {name: {"type": "int32"} for name in _MASKS}
+UNDECLARED: dict[str, dict[str, Any]] = {  # attributes that operators read though their definition does not have them
+    "strided_slice": _SLICE,
+    "strided_slice-fix": _SLICE,
+    "pixel-shuffle-fix": {"upscale": {"type": "bool", "required": True}},
+}
+_SCALED = ("NEAREST", "BILINEAR")
+_PADDED = ("CONSTANT", "REFLECT", "SYMMETRIC")
+VALUES: dict[str, dict[str, tuple[str, ...]]] = {  # attribute -> operator, "" for any that XIR knows -> what it may be
+    "pad_mode": {"": ("FLOOR", "CEIL", "SAME", "VALID")},
+    "round_mode": {"": ("STD_ROUND", "DPU_ROUND", "PY3_ROUND")},
+    "nonlinear": {"": NONLINEAR},
+    "mode": {
+        **{"resize": (*_SCALED, "TRILINEAR"), "upsample-fix": _SCALED, "downsample-fix": _SCALED},
+        **{"pad": _PADDED, "pad-fix": _PADDED},
+    },
+    "type": {"pool-fix": ("MAX", "AVG"), "eltwise-fix": ("ADD", "MUL"), "depthwise-fix": ("ADD", "MUL")},
+}
 TENSOR_ATTRS = {  # wire types of what compilers write and runtimes read
     "fix_point": "int32",
     "bit_width": "int32",
     "if_signed": "bool",
     "round_mode": "string",
+    "shape_info": "int32_vec",
     "reg_id": "int32",
     "ddr_addr": "int32",
     "location": "int32",
@@ -81,8 +104,12 @@ def is_builtin(op_type: str) -> bool:
 
 def problems(model: XModel) -> list[str]:
     """Everything that XIR would refuse, one line each, naming the op."""
-    found = [line for op in model.ops for line in op_problems(op)]
-    found += _axis_problems(model) + _definition_problems(model)
+    by_op = {op.name: op_problems(op) for op in model.ops}
+    for name, line in _axis_problems(model):
+        by_op[name].append(line)
+    wrong = {name for name, lines in by_op.items() if lines}  # whose attributes the shape rules cannot read
+    found = [line for lines in by_op.values() for line in lines]
+    found += refusals(model, beside=wrong) + _definition_problems(model)
     return found if model.root is None else found + subgraph_problems(model.root)
 
 
@@ -147,7 +174,7 @@ def op_problems(op: XOp) -> list[str]:
         number = len(given.get(arg, []))
         if number < low or (high is not None and number > high):
             found.append(f"{where}: argument {arg!r} has {number} producers; expected {count if low < 2 else '2..n'}")
-    for name, rule in definition["attrs"].items():
+    for name, rule in (definition["attrs"] | UNDECLARED.get(op.type, {})).items():
         attr = op.attrs.get(name)
         if attr is None:
             if rule.get("required"):
@@ -168,8 +195,8 @@ def _attr_problems(where: str, attr: Attr, rule: dict[str, Any], op_type: str) -
     return []
 
 
-def _axis_problems(model: XModel) -> list[str]:
-    """Axes of built-in operators that their input has not; XIR ends with an exception on them."""
+def _axis_problems(model: XModel) -> list[tuple[str, str]]:
+    """Axes of built-in operators that their input has not, by the op's name; XIR ends with an exception on them."""
     ranks = {op.name: len(op.tensor.shape) for op in model.ops}
     found = []
     for op in model.ops:
@@ -180,7 +207,8 @@ def _axis_problems(model: XModel) -> list[str]:
         rank = ranks[source] + (op.type == "stack")
         for axis in value if isinstance(value, list) else [value]:
             if not -rank <= axis < rank:
-                found.append(f"{op.label}: axis {axis}; its input has {rank} axes, expected {-rank} to {rank - 1}")
+                expected = f"expected {-rank} to {rank - 1}" if rank else "expected none"
+                found.append((op.name, f"{op.label}: axis {axis}; its input has {rank} axes, {expected}"))
     return found
 
 
@@ -194,6 +222,12 @@ def _definition_problems(model: XModel) -> list[str]:
     ]
 
 
+def _choice(values: tuple[str, ...]) -> str:
+    if len(values) == 2:
+        return " or ".join(values)
+    return f"one of {', '.join(v for v in values if v)}" + (", or nothing" if "" in values else "")
+
+
 def _value_problems(where: str, op: XOp) -> list[str]:
     """Rules about values that XIR checks on loading."""
     found = []
@@ -202,29 +236,26 @@ def _value_problems(where: str, op: XOp) -> list[str]:
         if isinstance(value, str) and not _DATA_TYPE.fullmatch(value):
             found.append(f"{where}: data_type {value!r}; expected a type and a width such as XINT8 or FLOAT32")
     shape = op.get("shape")
-    if op.type in ("data", "data-fix", "const", "const-fix") and isinstance(shape, list):
+    if isinstance(shape, list) and (op.type in SOURCES or not is_builtin(op.type)):
         if not shape or any(not isinstance(d, int) or d <= 0 for d in shape):
-            found.append(f"{where}: shape {shape}; every dimension must be positive")
-        elif shape != op.tensor.shape:
+            found.append(f"{where}: shape {shape}; expected at least one dimension, each positive")
+        elif op.type in SOURCES and shape != op.tensor.shape:
             found.append(f"{where}: shape {shape} but its tensor has {op.tensor.shape}")
     for name, kind in TENSOR_ATTRS.items():
         attr = op.tensor.attrs.get(name)
         if attr is not None and attr.kind != kind:
             found.append(f"{where}: attribute {name!r} of its tensor is {attr.kind}; expected {kind}")
-    nonlinear = op.attrs.get("nonlinear")
-    if (
-        op.type in operator_table()
-        and nonlinear is not None
-        and nonlinear.kind == "string"
-        and nonlinear.value not in NONLINEAR
-    ):
-        found.append(f"{where}: nonlinear {nonlinear.value!r}; expected one of {', '.join(NONLINEAR[1:])}, or nothing")
+    for name, allowed in VALUES.items():
+        values, attr = allowed.get(op.type, allowed.get("")), op.attrs.get(name)
+        if values and is_builtin(op.type) and attr is not None and attr.kind == "string" and attr.value not in values:
+            found.append(f"{where}: {name} {attr.value!r}; expected {_choice(values)}")
     if op.get("nonlinear") in _POOLED and op.type != "eltwise-fix":
         needed = ["hsigmoid_in", "shift_hsigmoid", "shift_bias", "shift_cut"]
         needed += ["shift_hswish"] if op.get("nonlinear") == "HSWISH" else []
         missing = [n for n in needed if op.get(n, -128) == -128]
         if missing:
             found.append(f"{where}: nonlinear {op.get('nonlinear')!r} needs the attributes {', '.join(missing)}")
-    if op.type == "pool-fix" and op.get("type") not in ("MAX", "AVG"):
-        found.append(f"{where}: type {op.get('type')!r}; expected MAX or AVG")
+    width = op.attrs.get("bit_width")
+    if op.type == "float2fix" and width is not None and width.kind == "int32" and width.value < 1:
+        found.append(f"{where}: bit_width {width.value}; expected a positive one")
     return found

@@ -12,7 +12,7 @@ from command_line import CommandLine
 
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.xir.listing import attr_value, instructions
-from npuforge.compile.xir.model import Attr, XSubgraph
+from npuforge.compile.xir.model import Attr, XSubgraph, to_message
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels.isa.binfile import read_bin
 from npuforge.hw_kernels.isa.disasm import instruction_lines
@@ -74,6 +74,18 @@ def test_picture_has_a_box_per_op(command: CommandLine) -> None:
     assert len(tree.findall("s:path", space)) == sum(len(set(op.inputs()) & sources) for op in shown)
     command.refused(2, ("--graph", "*.svg"), "disasm", "build/model.xmodel", "--graph", "net.png")
     command.refused(2, ("--graph", "model.xmodel"), "disasm", "build", "--graph", "net.svg")
+
+
+def test_a_file_against_the_rules_is_listed_and_named(command: CommandLine) -> None:
+    """A window of one value: XIR's operator has two."""
+    model = read_xmodel(Path("build/model.xmodel"))
+    conv = next(op for op in model.ops if op.type == "conv2d-fix")
+    conv.attrs["kernel"] = Attr("int32_vec", [3])
+    Path("broken.xmodel").write_bytes(to_message(model).SerializeToString())
+    named = ("broken.xmodel", conv.name, "attribute 'kernel' has 1 values; expected 2", "listed as it is stored")
+    command.refused(1, named, "disasm", "broken.xmodel", "--graph", "net.svg")
+    assert f"{conv.type} {conv.name}(" in command("disasm", "broken.xmodel").out
+    assert json.loads(command("disasm", "broken.xmodel", "--json").out)["ops"] == len(model.ops)
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"{SAMPLES} is absent")
