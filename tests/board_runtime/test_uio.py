@@ -149,14 +149,14 @@ def test_one_session_at_a_time(tmp_path: Path) -> None:
 def test_no_answer(interrupt: bool, tmp_path: Path) -> None:
     """The second job never ends: an error in time, the next says why it cannot start, and so does a new session."""
     with running(tmp_path, "hang=1", interrupt=interrupt) as board:
-        board.write(timeout_ms=200)
+        board.write(timeout_ms=1000)
         session = open_board(board)
         start = time.monotonic()
         with pytest.raises(
-            DeviceError, match=r"has not answered within 200 ms \(control register 0x0\); load the overlay"
+            DeviceError, match=r"has not answered within 1000 ms \(control register 0x0\); load the overlay"
         ):
             session.run([values(0)])
-        assert 0.2 <= time.monotonic() - start < 10
+        assert 1 <= time.monotonic() - start < 30
         stuck = r"the hardware is not idle \(control register 0x0\): an earlier job has not ended"
         with pytest.raises(DeviceError, match=stuck):
             session.run([values(0)])
@@ -177,7 +177,7 @@ def test_hardware_that_is_not_there(tmp_path: Path) -> None:
 def test_ending_a_runner_with_a_job_in_flight(tmp_path: Path) -> None:
     """It waits for the job, which ends with the time-out, and cancels the rest."""
     with running(tmp_path, "hang=1") as board:
-        board.write(timeout_ms=400)
+        board.write(timeout_ms=1000)
         session = open_board(board)
         runner = native.Runner(session.native)
         outputs = [np.zeros_like(value) for value in MODEL.expected(values(0)).values()]
@@ -186,7 +186,7 @@ def test_ending_a_runner_with_a_job_in_flight(tmp_path: Path) -> None:
             runner.execute_async([values(0)], outputs, nhwc=False)
         time.sleep(0.1)
         del runner
-        assert 0.3 < time.monotonic() - start < 10
+        assert 0.9 < time.monotonic() - start < 30
 
 
 def test_instructions_that_only_the_hardware_refuses(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_interrupt_that_never_comes(tmp_path: Path) -> None:
     """A job that ends, and a node that is silent: told when the session is opened, not as a slow board."""
     ends = os.openpty()
     with running(tmp_path) as board:
-        silent = board.write(uio__interrupt=os.ttyname(ends[1]), timeout_ms=100)
+        silent = board.write(uio__interrupt=os.ttyname(ends[1]), timeout_ms=1000)
         with pytest.raises(
             DeviceError, match=r'gives no interrupt \(the job has ended and none came\); leave "interrupt"'
         ):

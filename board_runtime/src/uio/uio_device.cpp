@@ -28,7 +28,7 @@ constexpr std::size_t kPage = 4096;  // the pool begins on a page of its own: no
 constexpr int kEagerLooks = 256;     // at the control register, before the thread sleeps in between
 constexpr int kMostWords = 1024;     // of a node that counts interrupts; UIO gives one
 constexpr auto kPause = std::chrono::microseconds(50);
-constexpr auto kSettle = std::chrono::milliseconds(10);  // for ap_idle, which is a matter of cycles
+constexpr auto kSettle = std::chrono::milliseconds(200);  // for ap_idle, which is a matter of cycles
 
 std::size_t round_up(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
 
