@@ -18,11 +18,11 @@ import numpy as np
 from npuforge.compile import pipeline
 from npuforge.compile.context import Context, Options
 from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss, own_on_cpu, separated
-from npuforge.compile.dpu.belonging import FIX_FORM
+from npuforge.compile.dpu.belonging import COMMAND, FIX_FORM
 from npuforge.compile.dpu.fix_form import nhwc_tensors, write_fix_form
 from npuforge.compile.dpu.limits import DpuTarget
-from npuforge.compile.dpu.vendor_compiler import NOT_RUN, Compiled, compile_fix_form
-from npuforge.compile.ir.errors import UnsupportedError
+from npuforge.compile.dpu.vendor_compiler import LOG, NOT_RUN, Compiled, compile_fix_form
+from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
@@ -57,7 +57,7 @@ class DpuBuild:
 
 
 def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool = False) -> DpuBuild:
-    """The whole way. `options.mode` is taken as `pow2`."""
+    """The whole way. `options.mode` is taken as `pow2`. NpuforgeError where the vendor's compiler fails: all other files are in place then."""
     options = dataclasses.replace(options, mode="pow2", precision="int8")
     calibrate.check_images(options)
     ctx, build = Context(options, target.reason), DpuBuild(target.name)
@@ -101,16 +101,31 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
             _measure(before[0], graph, ctx, build)
         ctx.note(unlike_batches(write_fix_form(qgraph, folder / FIX_FORM)))
         save(qgraph, folder / QUANTISED)
-        build.compiler = compile_fix_form(folder / FIX_FORM, target, folder, "model")
+        build.compiler = _compiled(folder, target, options.output)
         sample = write_sample(ctx, options.arch, folder, fixed_size=True)
         _notices(build, ctx, graph.outputs)
         (folder / REPORT).write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1), encoding="utf-8")
         write_reference(ctx, folder)
         (folder / SUMMARY).write_text(json.dumps(origin(ctx), indent=1, default=str), encoding="utf-8")
         (folder / MANIFEST).write_text(
-            json.dumps(_manifest(graph, target, ctx, folder, sample), indent=1), encoding="utf-8"
+            json.dumps(_manifest(graph, target, ctx, folder, sample, bool(build.compiler.failure)), indent=1),
+            encoding="utf-8",
+        )
+    if build.compiler.failure:
+        log = f", {LOG} among them" if (options.output / LOG).is_file() else ""
+        raise NpuforgeError(
+            f"{build.compiler.failure}; the other files of the build are in {options.output}{log}; then run there: {COMMAND}"
         )
     return build
+
+
+def _compiled(folder: Path, target: DpuTarget, output: Path) -> Compiled:
+    """The vendor's compiler's result; where it fails, no `model.xmodel` and the failure, with `output` in place of the `folder` for now."""
+    try:
+        return compile_fix_form(folder / FIX_FORM, target, folder, "model")
+    except NpuforgeError as error:
+        (folder / "model.xmodel").unlink(missing_ok=True)
+        return Compiled(COMMAND.split(), failure=str(error).replace(str(folder), str(output)))
 
 
 def ends_in_head(graph: Graph, record: Preprocess | None) -> bool:
@@ -121,8 +136,11 @@ def ends_in_head(graph: Graph, record: Preprocess | None) -> bool:
     return bool(images) and recognise(graph, images[0]).head is not None
 
 
-def _manifest(graph: Graph, target: DpuTarget, ctx: Context, folder: Path, sample: dict[str, Any]) -> dict[str, Any]:
-    """As of every build; `target` instead of an arch of ours, and which network inputs and outputs are N, H, W, C (in ONNX; in the file)."""
+def _manifest(
+    graph: Graph, target: DpuTarget, ctx: Context, folder: Path, sample: dict[str, Any], failed: bool
+) -> dict[str, Any]:
+    """As of every build; `target` instead of an arch of ours, and which network inputs and outputs are N, H, W, C (in ONNX; in the file). The log of a vendor's
+    compiler that failed is not listed: a later run, by hand, writes another."""
     shapes = {t: list(graph.tensors[t].shape) for t in (*graph.inputs, *graph.outputs)}
     nhwc_inputs = [t for t in graph.inputs if graph.input_layout.get(t) == "NHWC"]
     onnx_shapes = shapes | {t: [shapes[t][i] for i in (0, 2, 3, 1)] for t in nhwc_inputs}
@@ -134,7 +152,7 @@ def _manifest(graph: Graph, target: DpuTarget, ctx: Context, folder: Path, sampl
         "arch": {"name": target.name},
         "fingerprint": f"0x{target.fingerprint:016x}",
         "mode": "pow2",
-        "files": files_of(folder),
+        "files": {name: entry for name, entry in files_of(folder).items() if not (failed and name == LOG)},
         "inputs": {t: onnx_shapes[t] for t in graph.inputs},
         "outputs": {t: shapes[t] for t in graph.outputs},
         "nhwc_inputs": nhwc_inputs,
@@ -183,6 +201,6 @@ def _notices(build: DpuBuild, ctx: Context, outputs: list[str]) -> None:
         ctx.note([f"{which} left to the CPU: {reason}"])
     if build.compiler is not None and build.compiler.unlike_target:
         ctx.note([build.compiler.unlike_target])
-    if build.compiler is not None and not build.compiler.ran:
+    if build.compiler is not None and not build.compiler.ran and not build.compiler.failure:
         command = " ".join(build.compiler.command)
         ctx.note([f"{NOT_RUN}; in the vendor's container, in this folder: {command}"])

@@ -33,7 +33,7 @@ class Compiled:
     `name (type)`, and the log's first reason.
 
     `ran` is False, with nothing else, where the program is not on the path. `fingerprints`, `dpu_names`: of the compiled file's DPU subgraphs;
-    `unlike_target`: a line where a fingerprint is not the target's own, else empty.
+    `unlike_target`: a line where a fingerprint is not the target's own, else empty. `failure`: how it ended where it gave no file that is one.
     """
 
     command: list[str]
@@ -47,11 +47,12 @@ class Compiled:
     fingerprints: list[str] = field(default_factory=list)
     dpu_names: list[str] = field(default_factory=list)
     unlike_target: str = ""
+    failure: str = ""
 
     def __str__(self) -> str:
         """One line for terminal and report."""
         if not self.ran:
-            return f"{PROGRAM} was not run"
+            return self.failure or f"{PROGRAM} was not run"
         prints = f", fingerprints {', '.join(self.fingerprints)}" if self.fingerprints else ""
         return f"{PROGRAM}: {counted(self.subgraphs or 0, 'subgraph')}, {self.dpu_subgraphs} DPU, {self.cpu_subgraphs} CPU{prints}"
 

@@ -131,6 +131,46 @@ def hard_swish(command: CommandLine) -> None:
     save_model(model, command.folder / "net.onnx")
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo no license; exit 3", "vai_c_xir ended with 3 and gave no model.xmodel: no license"),
+        ("echo fine", "vai_c_xir ended with 0 and gave no model.xmodel: fine"),
+        ("echo garbage > model.xmodel", "dpu/model.xmodel: "),
+    ],
+)
+def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, tools: Path, script: str, words: str) -> None:
+    """Its log as well; the build can be completed by hand, also over an earlier one."""
+    good = (tools / "vai_c_xir").read_text()
+    arguments = (
+        "compile",
+        "net.onnx",
+        "--calib",
+        "images",
+        "--preprocess",
+        "net.yaml",
+        "-o",
+        "dpu",
+        "--target",
+        "dpu:DPUCZDX8G_ISA1_B1024",
+    )
+    assert command(*arguments).code == 0
+    (tools / "vai_c_xir").write_text(f"#!/bin/sh\n{script}\n")
+    failed = command(*arguments)
+    assert failed.code == 1 and words in failed.error_line and "vai_c_xir.log among them" in failed.error_line, failed
+    assert ".npuforge-" not in failed.error_line and "is not on the path" not in failed.err
+    folder = command.folder / "dpu"
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+    assert {p.name for p in folder.iterdir()} == {*listed, "manifest.json", "vai_c_xir.log"}
+    assert "quantised.xmodel" in listed and not {"model.xmodel", "vai_c_xir.log"} & listed.keys()
+    assert words in page_of(command)
+    command.refused(1, ("model.xmodel: no such file", "make it with: vai_c_xir"), *ON_DPU)
+    (tools / "vai_c_xir").write_text(good)
+    with (folder / "vai_c_xir.log").open("w") as log:
+        subprocess.run(BY_HAND, cwd=folder, check=True, stdout=log)
+    assert command(*ON_DPU).code == 0 and "3 subgraphs, 1 DPU" in page_of(command)
+
+
 @pytest.mark.parametrize("approximated", [False, True])
 def test_the_builds_own_sample(command: CommandLine, tools: Path, approximated: bool) -> None:
     if approximated:
