@@ -180,10 +180,13 @@ def test_ending_a_runner_with_a_job_in_flight(tmp_path: Path) -> None:
         board.write(timeout_ms=1000)
         session = open_board(board)
         runner = native.Runner(session.native)
-        outputs = [np.zeros_like(value) for value in MODEL.expected(values(0)).values()]
+        inputs, outputs = (
+            [np.zeros(tensor["dims"], tensor["dtype"]) for tensor in tensors]
+            for tensors in (runner.get_input_tensors(), runner.get_output_tensors())
+        )
         start = time.monotonic()
         for _ in range(3):
-            runner.execute_async([values(0)], outputs, nhwc=False)
+            runner.execute_async(inputs, outputs)
         time.sleep(0.1)
         del runner
         assert 0.9 < time.monotonic() - start < 30
