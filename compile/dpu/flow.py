@@ -27,6 +27,7 @@ from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.samples import in_graph_layout, input_specs, load_sample
 from npuforge.compile.ir.serialize import save
+from npuforge.compile.ir.words import counted
 from npuforge.compile.steps import calibrate, fold, fuse, partition
 from npuforge.compile.steps.generate import TOOL
 from npuforge.compile.steps.recognise_head import recognise
@@ -191,7 +192,8 @@ def loss_line(build: DpuBuild, outputs: list[str]) -> str:
 
 def _notices(build: DpuBuild, ctx: Context, outputs: list[str]) -> None:
     if build.changed:
-        what = f"{len(build.changed)} activations are the DPU's (LeakyReLU 26/256, SiLU as HardSwish on request)"
+        count = counted(len(build.changed), "activation")
+        what = f"{count} {'is' if len(build.changed) == 1 else 'are'} the DPU's (LeakyReLU 26/256, SiLU as HardSwish on request)"
         ctx.note([f"{what}; {loss_line(build, outputs)}"])
     nodes_of: dict[str, list[str]] = {}
     for name, reason in build.cpu.items():
