@@ -35,7 +35,7 @@ class CompiledFolder:
 
     def is_nhwc_in_file(self, spec: TensorSpec, tensor: XTensor) -> bool:
         """Whether the file holds a network input as N, H, W, C."""
-        return len(spec.shape) == 4 and (bool(self.target) or spec.nhwc or tensor.dtype == "XINT8")
+        return len(spec.shape) == 4 and (bool(self.target) or spec.nhwc or tensor.dtype in ("XINT8", "BFLOAT16"))
 
 
 def read_folder(folder: Path) -> CompiledFolder:

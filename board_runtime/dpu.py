@@ -30,6 +30,7 @@ from npuforge.compile.dpu.belonging import check_belongs
 from npuforge.compile.ir.errors import DeviceError, FormatError
 from npuforge.compile.xir.model import XModel, XTensor
 from npuforge.compile.xir.validate import read_checked
+from npuforge.hw_kernels.bf16 import from_float32
 
 DEVICE = "dpu"
 PLUG_IN = "libnpuforge-runner.so"
@@ -84,7 +85,7 @@ class DpuSession:
         _probe(path, plug_in)
         graphs = [_graph(str(path))]
         chains = [_runners(graphs[0], plug_in) for _ in range(threads)]
-        self._left = [b for s in chains[0] if s.device == "DPU" for b, _, kind in s.outputs if kind == np.int8]
+        self._left = [b for s in chains[0] if s.device == "DPU" for b, _, kind in s.outputs if self._is_fixed(b, kind)]
         self._free: queue.SimpleQueue[list[_Step]] = queue.SimpleQueue()
         for steps in chains:
             self._free.put(steps)
@@ -95,11 +96,15 @@ class DpuSession:
         return self._leaving(self._infer(inputs))
 
     def trace(self, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> tuple[Values, list[TraceRecord]]:
-        """One inference and what left the DPU: its subgraphs' int8 outputs [1, H, W, C]; what lies inside is not to be seen."""
+        """One inference and what left the DPU: its subgraphs' int8 outputs (bf16: bits) [1, H, W, C]; what lies inside is not to be seen."""
         values = self._infer(inputs)
+        bits = {n: values[n] if values[n].dtype == np.int8 else from_float32(values[n]) for n in self._left}
         names = [(self.folder.graph_tensor(name), name) for name in self._left]
-        records = [TraceRecord("", tensor, tensor, values[name], 0) for tensor, name in names]
+        records = [TraceRecord("", tensor, tensor, bits[name], 0) for tensor, name in names]
         return self._leaving(values), records
+
+    def _is_fixed(self, name: str, kind: np.dtype[Any]) -> bool:
+        return kind == np.int8 or (name in self._tensors and self._tensors[name].dtype == "BFLOAT16")
 
     def profile(
         self, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray], file: str | os.PathLike[str], runs: int = 1
@@ -279,16 +284,18 @@ def _runners(graph: Any, plug_in: str) -> list[_Step]:
         device = child.get_attr("device") if child.has_attr("device") else ""
         if device == "USER":
             continue
-        if _needs_plug_in(device, child.get_attr("runner") if child.has_attr("runner") else {}):
+        ours = _needs_plug_in(device, child.get_attr("runner") if child.has_attr("runner") else {})
+        if ours:
             child.set_attr("runner", {"run": plug_in})
         runner = vart.Runner.create_runner(child, "run")
         sides = [runner.get_input_tensors(), runner.get_output_tensors()]
-        steps.append(_Step(child.get_name(), device, runner, *([_tensor(t) for t in side] for side in sides)))
+        steps.append(_Step(child.get_name(), device, runner, *([_tensor(t, ours) for t in side] for side in sides)))
     return steps
 
 
-def _tensor(tensor: Any) -> _Buffer:
-    kind = _TYPES.get(tensor.dtype.lower())
+def _tensor(tensor: Any, ours: bool) -> _Buffer:
+    """`ours`: of our plug-in, which takes float32 for any type (bf16, pixels, bool, integers)."""
+    kind = _TYPES.get(tensor.dtype.lower(), np.dtype(np.float32) if ours else None)
     if kind is None:
         raise DeviceError(
             f"tensor {tensor.name} is {tensor.dtype.lower()}; between subgraphs the vendor's Python module passes int8 and float32 only"

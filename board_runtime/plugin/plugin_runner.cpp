@@ -9,6 +9,7 @@
 
 #include "npuforge/program.hpp"
 #include "npuforge/session.hpp"
+#include "npuforge/whole_numbers.hpp"
 #include "xir_border.hpp"
 
 namespace npuforge::plugin {
@@ -165,25 +166,46 @@ std::pair<std::uint32_t, int> PluginRunner::execute_async(const std::vector<vart
 
 void PluginRunner::run_ops(std::vector<BatchItem>& items) const {
     std::map<std::string, void*> data;
-    std::vector<std::vector<std::uint8_t>> converted;
+    std::vector<std::vector<std::uint8_t>> converted(items.size());
+    const auto tensor_of = [&](std::size_t i) -> const xir::Tensor& {
+        return *(i < inputs_.size() ? inputs_[i] : outputs_[i - inputs_.size()]);
+    };
     for (std::size_t i = 0; i < items.size(); ++i) {
-        const bool input = i < inputs_.size();
-        const xir::Tensor& tensor = *(input ? inputs_[i] : outputs_[i - inputs_.size()]);
+        const xir::Tensor& tensor = tensor_of(i);
         const TensorBuffer& buffer = items[i].native();
         const Element own = element_of(tensor), given = {buffer.type, buffer.bf16};
         data[tensor.get_name()] = buffer.data;
         if (given == own) continue;
-        if (!input || !at_border(tensor) || !(given == Element{})) {
+        if (!(given == Element{})) {
             throw std::invalid_argument("tensor " + tensor.get_name() + ": type expected " + own.name() +
-                                        (input && at_border(tensor) ? " or float32" : "") + ", found " + given.name());
+                                        " or float32, found " + given.name());
         }
-        const NpuTensor border = border_tensor(tensor);
-        converted.emplace_back(static_cast<std::size_t>(buffer.shape.count()) * own.bytes());
-        quantise(border, tensor.get_name(), static_cast<const float*>(buffer.data), MapStrides::nhwc(border),
-                 converted.back().data());
-        data[tensor.get_name()] = converted.back().data();
+        const auto count = static_cast<std::size_t>(buffer.shape.count());
+        converted[i].resize(count * own.bytes());
+        data[tensor.get_name()] = converted[i].data();
+        if (i >= inputs_.size()) continue;
+        const auto* values = static_cast<const float*>(buffer.data);
+        if (at_border(tensor)) {
+            const NpuTensor border = border_tensor(tensor);
+            quantise(border, tensor.get_name(), values, MapStrides::nhwc(border), converted[i].data());
+        } else {
+            whole_numbers(own.type, tensor.get_name(), values, converted[i].data(), count);
+        }
     }
     ops_->run(data);
+    for (std::size_t i = inputs_.size(); i < items.size(); ++i) {
+        if (converted[i].empty()) continue;
+        const xir::Tensor& tensor = tensor_of(i);
+        const TensorBuffer& buffer = items[i].native();
+        auto* values = static_cast<float*>(buffer.data);
+        if (at_border(tensor)) {
+            const NpuTensor border = border_tensor(tensor);
+            dequantise(border, converted[i].data(), values, MapStrides::nhwc(border));
+        } else {
+            whole_floats(element_of(tensor).type, tensor.get_name(), converted[i].data(), values,
+                         static_cast<std::size_t>(buffer.shape.count()));
+        }
+    }
 }
 
 int PluginRunner::finish(Job& job, int timeout) {

@@ -1,11 +1,7 @@
 // See runner_buffers.hpp.
 #include "runner_buffers.hpp"
 
-#include <cmath>
-#include <cstring>
-#include <limits>
-
-#include "npuforge/cpu_math.hpp"
+#include "npuforge/whole_numbers.hpp"
 #include "session_context.hpp"
 
 namespace npuforge {
@@ -26,50 +22,6 @@ const char* name_of(const TensorBuffer& buffer) { return buffer.bf16 ? "bfloat16
     if (tensor.border) expected += tensor.npu->bf16 ? " or bfloat16" : " or int8";
     if (tensor.border && input && tensor.npu->is_image()) expected += " or uint8 pixels";
     throw ArgumentError(label(tensor, input) + ": type expected " + expected + ", found " + name_of(given));
-}
-
-template <typename To>
-To whole_number(float value, const std::string& name, std::size_t index) {
-    const double low = static_cast<double>(std::numeric_limits<To>::lowest());
-    const double high = std::ldexp(1.0, std::numeric_limits<To>::digits);  // one more than the largest
-    if (!(value >= low && value < high) || std::floor(value) != value) {
-        throw ArgumentError("input '" + name + "': element " + std::to_string(index) + " is " + std::to_string(value) +
-                            ", expected a whole number of the tensor's type");
-    }
-    return static_cast<To>(value);
-}
-
-// float32 or uint8 to a tensor of integers or truth values.
-void to_own_type(const RunnerTensor& tensor, Type given, const void* from, void* to, std::size_t count) {
-    if (given == Type::kUint8) {  // a bool tensor
-        for (std::size_t i = 0; i < count; ++i)
-            static_cast<std::uint8_t*>(to)[i] = static_cast<const std::uint8_t*>(from)[i] != 0;
-        return;
-    }
-    const auto* values = static_cast<const float*>(from);
-    cpu::with_type(tensor.type, [&](auto own) {
-        using T = decltype(own);
-        for (std::size_t i = 0; i < count; ++i) {
-            const T value = whole_number<T>(values[i], tensor.name, i);
-            static_cast<T*>(to)[i] = tensor.type == Type::kBool ? static_cast<T>(value != 0) : value;
-        }
-    });
-}
-
-void to_float(const RunnerTensor& tensor, const void* from, float* to, std::size_t count) {
-    cpu::with_type(tensor.type, [&](auto own) {
-        using T = decltype(own);
-        for (std::size_t i = 0; i < count; ++i) {
-            const T value = static_cast<const T*>(from)[i];
-            to[i] = static_cast<float>(value);
-            const double high = std::ldexp(1.0, std::numeric_limits<T>::digits);
-            if (!(static_cast<double>(to[i]) < high) || static_cast<T>(to[i]) != value) {
-                throw ArgumentError("output '" + tensor.name + "': element " + std::to_string(i) + " is " +
-                                    std::to_string(value) + ", which float32 does not hold; give a buffer of type " +
-                                    cpu::type_name(tensor.type));
-            }
-        }
-    });
 }
 
 }  // namespace
@@ -130,7 +82,10 @@ InputBuffer JobBuffer::converted_input() {
     const auto count = static_cast<std::size_t>(shape_.count());
     if (form_ == Form::kNumber) {
         memory_.resize(count * cpu::type_bytes(tensor_->type));
-        to_own_type(*tensor_, type_, data_, memory_.data(), count);
+        if (type_ == Type::kUint8)  // of a bool tensor
+            for (std::size_t i = 0; i < count; ++i) memory_[i] = static_cast<const std::uint8_t*>(data_)[i] != 0;
+        else
+            whole_numbers(tensor_->type, tensor_->name, static_cast<const float*>(data_), memory_.data(), count);
         return {memory_.data(), tensor_->type, shape_, nhwc_};
     }
     const auto* values = static_cast<const float*>(data_);
@@ -160,7 +115,8 @@ OutputBuffer JobBuffer::session_output() {
 
 void JobBuffer::fill_from(const OutputBuffer& session) {
     const auto count = static_cast<std::size_t>(session.shape.count());
-    if (form_ == Form::kNumber) return to_float(*tensor_, session.data, static_cast<float*>(data_), count);
+    if (form_ == Form::kNumber)
+        return whole_floats(tensor_->type, tensor_->name, session.data, static_cast<float*>(data_), count);
     const auto* plain = static_cast<const float*>(session.data);
     if (form_ == Form::kBf16) return narrow_bf16(plain, static_cast<std::uint16_t*>(data_), count);
     fixed_.resize(count * (flat_.bf16 ? 2 : 1));

@@ -1,11 +1,12 @@
 """Children of every kind with buffers of every type, one script on our modules and on the vendor's (test_vart_application.py says how).
 
 The network has what is between the partitions: a CPU result that is a network output and is read by the NPU too (two outputs of its child), an input that NPU
-and CPU read, pixels in N, H, W, C that only the CPU reads, results of type bool and int64. Right values: the numpy integer (bf16) semantics.
+and CPU read (it enters in both forms), pixels in N, H, W, C that only the CPU reads, results of type bool and int64. Right values: the numpy integer (bf16) semantics.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -110,7 +111,7 @@ def given(edges: Edges, kind: str) -> dict[str, np.ndarray]:
     x, u = edges.x.transpose(0, 2, 3, 1), edges.u.transpose(0, 2, 3, 1)
     if kind == "own" or (kind == "int8" and edges.qgraph.mode != "bf16"):
         x = quantise(edges.x, edges.qgraph.quant["x"])
-    return {"x": np.ascontiguousarray(x), "u": u.copy() if kind == "own" else u.astype(np.float32)}
+    return {"x": np.ascontiguousarray(x), "x_float": edges.x, "u": u.copy() if kind == "own" else u.astype(np.float32)}
 
 
 def chain(edges: Edges, kind: str, *command: str, libraries: str = "") -> dict[str, np.ndarray]:
@@ -137,7 +138,7 @@ def check(found: dict[str, np.ndarray], edges: Edges, kind: str) -> None:
     assert found.pop("/children").tolist() == wanted
     assert any(": big, s, sm, sm_float, top" in line for line in wanted), wanted
     declared = {op.tensor.name: op.tensor for op in model.ops}
-    for name in set(found) - {"x", "u"}:
+    for name in set(found) - {"x", "x_float", "u"}:
         array, tensor = found[name], declared[name]
         assert list(array.shape) == tensor.shape
         if tensor.dtype in ("XINT8", "BFLOAT16"):
@@ -159,6 +160,34 @@ def test_on_our_modules(edges: Edges, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["int8", "float32"])
 def test_on_the_vendors_modules(edges: Edges, kind: str) -> None:
     check(chain(edges, kind, libraries=str(vendor_folder())), edges, kind)
+
+
+DEVICE = """
+import sys
+import numpy as np
+from npuforge.board_runtime.devices import open_session
+given = dict(np.load(sys.argv[2]))
+outputs, records = open_session(sys.argv[1], "dpu").trace(given)
+np.savez(sys.argv[3], **outputs, **{"left/" + r.tensor: r.data for r in records})
+"""
+
+
+def test_device_dpu_on_the_vendors_modules(edges: Edges) -> None:
+    """`--device dpu`: types that the vendor's Python module does not pass on go through our plug-in as float32."""
+    libraries = f"{os.environ.get('LD_LIBRARY_PATH', '')}:{vendor_folder()}"
+    (edges.folder / "manifest.json").write_text(json.dumps({"format": 1, "name": "edges"}))
+    np.savez(edges.folder / "given.npz", x=edges.x, u=edges.u.transpose(0, 2, 3, 1))
+    files = [edges.folder, edges.folder / "given.npz", edges.folder / "made.npz"]
+    environment = dict(os.environ) | {"LD_LIBRARY_PATH": libraries}
+    done = subprocess.run([sys.executable, "-c", DEVICE, *files], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    with np.load(edges.folder / "made.npz") as found:
+        assert set(found) == {*OUTPUTS, "left/c", "left/y", "left/v"}
+        for name in found:
+            if name.startswith("left/"):
+                np.testing.assert_array_equal(found[name], edges.fixed[name.removeprefix("left/")], err_msg=name)
+            else:
+                np.testing.assert_allclose(found[name], edges.floats[name], rtol=2e-6, err_msg=name)
 
 
 def test_graph_runner_and_buffers(edges: Edges) -> None:
@@ -185,7 +214,7 @@ def cpu_child(edges: Edges) -> vart.Runner:
     assert [(t.name, t.dims, t.dtype) for t in runner.get_input_tensors()] == [
         ("c", [1, 6, 5, 4], fixed),
         ("u", [1, 6, 5, 3], "uint8"),
-        ("x", [1, 6, 5, 4], fixed),
+        ("x_float", [1, 4, 6, 5], "float32"),
     ]
     return runner
 
@@ -237,8 +266,7 @@ def test_float32_is_what_the_tensor_holds(edges: Edges) -> None:
     """Real values between the grid's points become those of the grid, on the way in and on the way out."""
     runner, quants = cpu_child(edges), edges.qgraph.quant
     reals = zeros(runner.get_input_tensors())
-    for name in ("c", "x"):
-        reals[name][...] = np.random.default_rng(3).normal(0, 1, reals[name].shape)
+    reals["c"][...] = np.random.default_rng(3).normal(0, 1, reals["c"].shape)
     fixed = {n: quantise(a.transpose(0, 3, 1, 2), quants[n]) if n in quants else a for n, a in reals.items()}
     results = []
     for arrays in (reals, fixed):

@@ -1,7 +1,7 @@
 // A CPU subgraph through libnpuforge-runner.so: a result that the file has twice, as the NPU reads it and as float, and
-// buffers of every type. Usage: cpu_exercise <libnpuforge-runner.so> <model.bin> <partition>; the partition negates its
-// one input. Right values: n = -y, with the tensors' own scales. Prints "ok" or the first difference. Built with the
-// stand-ins.
+// buffers of every type; and one that is computed op by op. Usage: cpu_exercise <libnpuforge-runner.so> <model.bin>
+// <partition>; the partition negates its one input. Right values: n = -y, with the tensors' own scales. Prints "ok" or
+// the first difference. Built with the stand-ins.
 #include <dlfcn.h>
 
 #include <cmath>
@@ -37,14 +37,70 @@ float at(const Bytes& bytes, std::size_t index) {
 
 void put(Bytes& bytes, std::size_t index, float value) { std::memcpy(bytes.data() + 4 * index, &value, 4); }
 
+using Create = vart::Runner* (*)(const xir::Subgraph*);
+
+// A child that is no partition, op by op: q -> real values -> p and whole numbers, with buffers of either type. At fix
+// point 1 200 is beyond int8 and 0.26 lies between two values.
+void exercise_operators(Create create) {
+    const std::vector<std::int32_t> dims = {1, 1, 1, 4};
+    const xir::DataType int64 = {xir::DataType::INT, 64};
+    xir::Tensor fixed("q", dims, kFixed), again("p", dims, kFixed);
+    fixed.attrs.set_attr("fix_point", std::int32_t{1});
+    again.attrs.set_attr("npuforge_scale", std::vector<double>{0.25});
+    again.attrs.set_attr("npuforge_zero_point", std::vector<std::int32_t>{3});
+    xir::Op source("data-fix", fixed), real("fix2float", xir::Tensor("r", dims, kFloat));
+    real.inputs["input"] = {&source};
+    real.attrs.set_attr("fix_point", std::int32_t{1});
+    xir::Op back("npuforge::Quantize", again), label("cast", xir::Tensor("i", dims, int64));
+    back.inputs["input"] = label.inputs["input"] = {&real};
+    back.attrs.set_attr("scale", std::vector<double>{0.25});
+    back.attrs.set_attr("zero_point", std::vector<std::int32_t>{3});
+    label.attrs.set_attr("data_type", std::string("INT64"));
+    xir::Subgraph subgraph("subgraph_outputs");
+    subgraph.attrs["device"] = std::string("CPU");
+    subgraph.ops = {&real, &back, &label};
+    subgraph.inputs = {source.get_output_tensor()};
+    subgraph.outputs = {back.get_output_tensor(), label.get_output_tensor()};
+    const std::unique_ptr<vart::Runner> runner(create(&subgraph));
+    const float given[4] = {200.0F, 0.26F, -3.5F, 4.0F}, kept[4] = {31.0F, 0.5F, -3.5F, 4.0F};
+    const std::int8_t q[4] = {127, 1, -7, 8}, p[4] = {127, 5, -11, 19};
+    const std::int64_t whole[4] = {63, 0, -3, 4};
+    for (const bool as_float : {false, true}) {
+        const xir::Tensor a("q", dims, as_float ? kFloat : kFixed), b("p", dims, as_float ? kFloat : kFixed);
+        const xir::Tensor c("i", dims, as_float ? kFloat : int64);
+        TestBuffer in(&a, Location::HOST_VIRT), out(&b, Location::HOST_VIRT), number(&c, Location::HOST_VIRT);
+        for (std::size_t i = 0; i < 4; ++i) {
+            if (as_float)
+                put(in.entries[0], i, given[i]);
+            else
+                in.entries[0][i] = static_cast<char>(q[i]);
+        }
+        const auto [job, status] = runner->execute_async({&in}, {&out, &number});
+        require(status == 0 && runner->wait(static_cast<int>(job), -1) == 0, "operators refused");
+        for (std::size_t i = 0; i < 4; ++i) {
+            std::int64_t found = 0;
+            if (as_float)
+                found = static_cast<std::int64_t>(at(number.entries[0], i));
+            else
+                std::memcpy(&found, number.entries[0].data() + 8 * i, 8);
+            require(found == whole[i], "operators: int64");
+            require(as_float ? at(out.entries[0], i) == kept[i] : out.entries[0][i] == p[i], "operators: result");
+        }
+    }
+    const xir::Tensor wrong("q", dims, {xir::DataType::INT, 32}), fine("p", dims, kFixed), number("i", dims, kFloat);
+    TestBuffer in(&wrong, Location::HOST_VIRT), out(&fine, Location::HOST_VIRT), last(&number, Location::HOST_VIRT);
+    require(runner->execute_async({&in}, {&out, &last}).second != 0, "operators: int32 accepted");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     require(argc == 4, "usage: cpu_exercise LIBRARY BIN PARTITION");
     void* library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     require(library != nullptr, std::string("dlopen: ") + (library ? "" : dlerror()));
-    const auto create = reinterpret_cast<vart::Runner* (*)(const xir::Subgraph*)>(dlsym(library, "create_runner"));
+    const auto create = reinterpret_cast<Create>(dlsym(library, "create_runner"));
     require(create != nullptr, "no create_runner");
+    exercise_operators(create);
     const int partition = std::atoi(argv[3]);
     npuforge::Runner own(npuforge::Session::open(argv[2]), partition);
     const npuforge::RunnerTensor &in = own.get_input_tensors()[0], &out = own.get_output_tensors()[0];
