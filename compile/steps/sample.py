@@ -28,7 +28,7 @@ def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = Fals
     """Writes both files into `folder`; the manifest's entry. `inputs` and `outputs`: their names; `origin`: the calibration sample's name; `comparison`:
     how a device's outputs are compared (docs/formats.md); `tensors`: of every output shape, dtype and the sha256 of its bytes (C order, little-endian).
     Empty, with a notice, where the network cannot be run on the sample: that alone is no reason to refuse it. `fixed_size`: of the outputs only those whose size
-    does not depend on the data, and none of integers: what a DPU's runtime gives."""
+    does not depend on the data, and none of integers, which a step of a DPU's HardSwish may tip: for a DPU."""
     assert ctx.qgraph is not None
     graph = ctx.qgraph.graph
     specs = input_specs(graph)
