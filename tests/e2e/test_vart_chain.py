@@ -1,7 +1,8 @@
 """Children of every kind with buffers of every type, one script on our modules and on the vendor's (test_vart_application.py says how).
 
 The network has what is between the partitions: a CPU result that is a network output and is read by the NPU too (two outputs of its child), an input that NPU
-and CPU read (it enters in both forms), pixels in N, H, W, C that only the CPU reads, results of type bool and int64. Right values: the numpy integer (bf16) semantics.
+and CPU read (it enters in both forms), pixels in N, H, W, C that only the CPU reads, results of type
+bool, int8 and int64, of which one goes to another CPU partition. Right values: the numpy integer (bf16) semantics.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def network() -> onnx.ModelProto:
     floats = {
         "w1": rng.normal(size=(4, 4, 3, 3)) / 4,
         "b1": rng.normal(size=4),
-        "w2": rng.normal(size=(7, 4, 1, 1)),
-        "b2": rng.normal(size=7),
+        "w2": rng.normal(size=(4, 4, 1, 1)),
+        "b2": rng.normal(size=4),
         "w3": rng.normal(size=(2, 3, 1, 1)),
         "b3": rng.normal(size=2),
         "half": np.float32(0.5),
@@ -55,12 +56,14 @@ def network() -> onnx.ModelProto:
         helper.make_node("Conv", ["sm", "w2", "b2"], ["y"], "y", kernel_shape=[1, 1]),
         helper.make_node("Greater", ["c", "half"], ["big"], "big"),
         helper.make_node("ArgMax", ["c"], ["top"], "top", axis=1, keepdims=1),
+        helper.make_node("Cast", ["top"], ["small"], "small", to=TensorProto.INT8),
+        helper.make_node("Where", ["big", "y", "s"], ["pick"], "pick"),
         helper.make_node("Cast", ["u"], ["uf"], "uf", to=TensorProto.FLOAT),
         helper.make_node("Mul", ["uf", "step"], ["us"], "us"),
         helper.make_node("Transpose", ["us"], ["ut"], "ut", perm=[0, 3, 1, 2]),
         helper.make_node("Conv", ["ut", "w3", "b3"], ["v"], "v", kernel_shape=[1, 1]),
     ]
-    types = {"big": TensorProto.BOOL, "top": TensorProto.INT64}
+    types = {"big": TensorProto.BOOL, "top": TensorProto.INT64, "small": TensorProto.INT8}
     outputs = [helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), None) for n in OUTPUTS]
     initializers = [numpy_helper.from_array(np.asarray(v, np.float32), k) for k, v in floats.items()]
     inputs = [
@@ -72,7 +75,7 @@ def network() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(model)
 
 
-OUTPUTS = ("s", "sm", "y", "big", "top", "v")
+OUTPUTS = ("s", "sm", "y", "big", "top", "v", "small", "pick")
 
 
 @dataclass
@@ -136,7 +139,7 @@ def check(found: dict[str, np.ndarray], edges: Edges, kind: str) -> None:
         if child.get("device") != "USER"
     ]
     assert found.pop("/children").tolist() == wanted
-    assert any(": big, s, sm, sm_float, top" in line for line in wanted), wanted
+    assert any(": big, s, sm, sm_float, small, top" in line for line in wanted), wanted
     declared = {op.tensor.name: op.tensor for op in model.ops}
     for name in set(found) - {"x", "x_float", "u"}:
         array, tensor = found[name], declared[name]
@@ -149,7 +152,7 @@ def check(found: dict[str, np.ndarray], edges: Edges, kind: str) -> None:
             expected = edges.floats[ONNX_NAMES.get(name, name)]
             np.testing.assert_allclose(array, expected, rtol=2e-6, err_msg=name)
     if kind == "own":
-        assert (found["big"].dtype, found["top"].dtype) == (np.uint8, np.int64)
+        assert (found["big"].dtype, found["top"].dtype, found["small"].dtype) == (np.uint8, np.int64, np.int8)
 
 
 @pytest.mark.parametrize("kind", ["own", "int8", "float32"])
@@ -194,7 +197,7 @@ def test_graph_runner_and_buffers(edges: Edges) -> None:
     """Buffers that RunnerExt makes, the whole file; bf16 tensors have float32 arrays."""
     runner = GraphRunner.create_graph_runner(xir.Graph.deserialize(edges.folder / "model.xmodel"))
     names = {t.name: t.dtype for t in (*runner.get_input_tensors(), *runner.get_output_tensors())}
-    assert names["x"] == ("bfloat16" if edges.qgraph.mode == "bf16" else "xint8") and names["big"] == "uint8"
+    assert names["x"] == ("bfloat16" if edges.qgraph.mode == "bf16" else "xint8") and names["small"] == "int8"
     inputs, outputs = runner.get_inputs(), runner.get_outputs()
     for buffer in inputs:
         buffer[...] = given(edges, "int8")[buffer.get_tensor().name]
@@ -206,9 +209,9 @@ def test_graph_runner_and_buffers(edges: Edges) -> None:
 
 
 def cpu_child(edges: Edges) -> vart.Runner:
-    """The runner of the CPU partition."""
+    """The runner of the first CPU partition."""
     children = xir.Graph.deserialize(edges.folder / "model.xmodel").get_root_subgraph().get_children()
-    (sub,) = [c for c in children if c.get_attr("device") == "CPU" and c.has_attr("npuforge_partition")]
+    sub = next(c for c in children if c.get_attr("device") == "CPU")
     runner = vart.Runner.create_runner(sub)
     fixed = "bfloat16" if edges.qgraph.mode == "bf16" else "xint8"
     assert [(t.name, t.dims, t.dtype) for t in runner.get_input_tensors()] == [
