@@ -70,7 +70,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["test_memory", "test_plan", "test_border"])
+@pytest.mark.parametrize("name", ["test_memory", "test_plan", "test_border", "test_whole_numbers"])
 def test_unit(programs: Path, name: str) -> None:
     subprocess.run([programs / name], check=True)
 
