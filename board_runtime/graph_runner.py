@@ -15,7 +15,7 @@ import numpy as np
 
 from npuforge.board_runtime.vart import Job, Runner, RunnerExt, array_type, as_arrays, shaped
 from npuforge.board_runtime.xir import Graph
-from npuforge.compile.ir.errors import UsageError
+from npuforge.compile.ir.errors import FormatError, UsageError
 
 
 class GraphRunner(RunnerExt):
@@ -26,6 +26,14 @@ class GraphRunner(RunnerExt):
         children = self._subgraph.toposort_child_subgraph()
         users = [c for c in children if c.get_attr("device") == "USER"]
         self._runners = [Runner.create_runner(c, "run") for c in children if c not in users]
+        given = {t.name for c in users for t in c.get_output_tensors()}
+        for child, runner in zip((c for c in children if c not in users), self._runners, strict=True):
+            for tensor in runner.get_input_tensors():
+                if tensor.name not in given:
+                    raise FormatError(
+                        f"{child.label} reads {tensor.label}, which no child before it gives; compile the network again"
+                    )
+            given |= {t.name for t in runner.get_output_tensors()}
         read = {t.name for runner in self._runners for t in runner.get_input_tensors()}
         self._inputs = [t for c in users for t in c.get_output_tensors()]
         self._outputs = [t for runner in self._runners for t in runner.get_output_tensors() if t.name not in read]

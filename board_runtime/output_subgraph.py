@@ -11,11 +11,25 @@ import numpy as np
 from npuforge.compile.ir.errors import FormatError, NpuforgeError, UsageError
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.compile.xir.listing import border
-from npuforge.compile.xir.model import XModel, XOp, XSubgraph, XTensor
+from npuforge.compile.xir.model import Attrs, XModel, XOp, XSubgraph, XTensor
+from npuforge.compile.xir.shapes import inferred
+from npuforge.compile.xir.validate import TENSOR_ATTRS
 from npuforge.hw_kernels.bf16 import to_float32
 from npuforge.quant.executor import quantise
 
 _DTYPES = {"XINT8": "int8", "BFLOAT16": "uint16", "FLOAT32": "float32"}  # bf16 as its bits
+_TYPES = {  # what each operator reads and gives; any other gives what it reads
+    "fix2float": ("XINT8", "FLOAT32"),
+    "npuforge::Dequantize": ("XINT8", "FLOAT32"),
+    "npuforge::Cast": ("BFLOAT16", "FLOAT32"),
+}
+_DEQUANTIZE = {
+    "scale": "double_vec",
+    "zero_point": "int32_vec",
+    "mean": "double_vec",
+}  # attributes, one value for all channels or one for each
+
+_BORDER = {f"npuforge_{name}": TENSOR_ATTRS[f"npuforge_{name}"] for name in ("scale", "zero_point", "image_mean")}
 
 
 def _dequantised(op: XOp, q: np.ndarray) -> np.ndarray:
@@ -28,11 +42,11 @@ def _dequantised(op: XOp, q: np.ndarray) -> np.ndarray:
 
 
 _COMPUTE: dict[str, Callable[[XOp, np.ndarray], np.ndarray]] = {
-    "fix2float": lambda op, q: (q * 2.0 ** -op.get("fix_point")).astype(np.float32),
+    "fix2float": lambda op, q: np.ldexp(np.float64(q), -op.get("fix_point")).astype(np.float32),
     "npuforge::Dequantize": _dequantised,
     "npuforge::Cast": lambda op, bits: to_float32(bits),
     "transpose": lambda op, x: x.transpose(op.get("order")),
-    "reshape": lambda op, x: x.reshape(op.get("shape")),
+    "reshape": lambda op, x: x.reshape(op.tensor.shape),
     "identity": lambda op, x: x,
 }
 
@@ -43,17 +57,58 @@ def _spec(tensor: XTensor) -> dict[str, Any]:
     return spec if fix_point is None else spec | {"fix_point": fix_point.value}
 
 
+def _checked_ops(model: XModel, subgraph: XSubgraph) -> list[XOp]:
+    """The child's ops, each behind what it reads. FormatError where one is none of an outputs subgraph, or does not fit what it reads."""
+    inside, known = set(subgraph.ops), {op.name: op for op in model.ops}
+    ops = [op for op in model.ops if op.name in inside]
+    for op in ops:
+        where = f"subgraph {subgraph.name!r}: {op.label}"
+        if op.type not in _COMPUTE:
+            raise FormatError(f"{where}: no operator of an outputs subgraph")
+        sources = [known[name].tensor for name in op.inputs()]
+        if len(sources) != 1:
+            raise FormatError(f"{where}: reads {len(sources)} tensors; expected 1")
+        reads, gives = _TYPES.get(op.type, (sources[0].dtype, sources[0].dtype))
+        if (sources[0].dtype, op.tensor.dtype) != (reads, gives) or reads not in _DTYPES:
+            raise FormatError(
+                f"{where}: makes {op.tensor.dtype} of {sources[0].dtype}; expected {_expected_types(op.type)}"
+            )
+        shape = inferred(op, {arg: [known[name] for name in names] for arg, names in op.args})
+        if op.type.startswith("npuforge::"):
+            shape = sources[0].shape
+        if op.tensor.shape != shape:
+            raise FormatError(f"{where}: its tensor has shape {op.tensor.shape}; the operator gives {shape}")
+        if op.type == "npuforge::Dequantize":
+            _check_scales(where, sources[0], op.attrs, _DEQUANTIZE)
+    return ops
+
+
+def _expected_types(op_type: str) -> str:
+    return " of ".join(reversed(_TYPES[op_type])) if op_type in _TYPES else f"the same, one of {', '.join(_DTYPES)}"
+
+
+def _check_scales(where: str, tensor: XTensor, attrs: Attrs, kinds: dict[str, str]) -> None:
+    """Scales and zero points (or means in their place) of an int8 tensor's channels, which are its last axis."""
+    channels = tensor.shape[-1] if tensor.shape else 1
+    *needed, mean = kinds
+    for name in (*needed, *([mean] if mean in attrs else [])):
+        attr = attrs.get(name)
+        if attr is None or attr.kind != kinds[name] or len(attr.value) not in (1, channels):
+            raise FormatError(f"{where}: no attribute {name} of one value or {channels}; compile the network again")
+    if not all(0.0 < s < np.inf for s in attrs[needed[0]].value):
+        raise FormatError(f"{where}: {needed[0]} holds a value that is not positive; compile the network again")
+
+
 def _quant(tensor: XTensor) -> TensorQuant | None:
     """What the values of a tensor at the NPU's border mean; None for any other."""
     if tensor.dtype == "BFLOAT16":
         return TensorQuant(np.ones(1), np.zeros(1, np.int32), dtype="bf16")
-    attrs = {name: attr.value for name, attr in tensor.attrs.items()}
     if tensor.dtype != "XINT8":
         return None
+    attrs = {name: attr.value for name, attr in tensor.attrs.items()}
     if "fix_point" in attrs:
-        return TensorQuant(np.asarray([2.0 ** -attrs["fix_point"]]), np.zeros(1, np.int32))
-    if "npuforge_scale" not in attrs or "npuforge_zero_point" not in attrs:
-        raise FormatError(f"tensor {tensor.name!r}: no scales; compile the network again")
+        return TensorQuant(np.ldexp(np.ones(1), -attrs["fix_point"]), np.zeros(1, np.int32))
+    _check_scales(f"tensor {tensor.name!r}", tensor, tensor.attrs, _BORDER)
     mean = attrs.get("npuforge_image_mean")
     zero_point = np.asarray(attrs["npuforge_zero_point"], np.int32)
     return TensorQuant(np.asarray(attrs["npuforge_scale"]), zero_point, None if mean is None else np.asarray(mean))
@@ -63,14 +118,15 @@ class OutputRunner:
     """Jobs are done when `execute_async` returns."""
 
     def __init__(self, model: XModel, subgraph: XSubgraph) -> None:
-        ops = {op.name: op for op in model.ops}
-        self._ops = [ops[name] for name in subgraph.ops]
-        for op in self._ops:
-            if op.type not in _COMPUTE:
-                raise FormatError(f"subgraph {subgraph.name!r}: {op.label}: no operator of an outputs subgraph")
+        self._ops = _checked_ops(model, subgraph)
         tensors = {op.tensor.name: op.tensor for op in model.ops}
         self._names = {op.name: op.tensor.name for op in model.ops}
         sides = border(model, subgraph)
+        for name in (*sides[0], *sides[1]):
+            if tensors[name].dtype not in _DTYPES:
+                raise FormatError(
+                    f"subgraph {subgraph.name!r}: tensor {name!r} is {tensors[name].dtype}; expected one of {', '.join(_DTYPES)}"
+                )
         self._inputs, self._outputs = ([_spec(tensors[name]) for name in side] for side in sides)
         self._quants = {name: _quant(tensors[name]) for name in sides[0]}
         self._jobs = itertools.count()

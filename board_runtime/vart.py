@@ -95,7 +95,7 @@ class Runner:
         As in the vendor's module any object with a buffer will do, of any shape with the tensor's number of elements; what it holds has the tensor's
         order. Every tensor also takes and gives float32 arrays: real values of int8 tensors, whole numbers of integer ones. bf16 tensors take and give
         float32, or the bit patterns as uint16. `enable_dynamic_array`: the arrays may hold several of the network's batches.
-        A status other than 0: nothing was queued, see `message`.
+        A status other than 0: nothing was queued; the reason is on standard error and in `message`.
         """
         inputs, outputs = as_arrays(inputs), as_arrays(outputs)
         if enable_dynamic_array:
@@ -109,6 +109,7 @@ class Runner:
                 if status != 0:
                     for queued in held.jobs:
                         self._native.wait(queued, -1)
+                    self._say(str(self._native.message(job)))
                     return job, status
                 held.jobs.append(job)
             self._held[held.jobs[0]] = held
@@ -133,7 +134,8 @@ class Runner:
         return [(part(inputs, self._inputs, i), part(outputs, self._outputs, i)) for i in range(counts.pop())]
 
     def wait(self, job: Job, timeout: int = -1) -> int:
-        """Waits for a job given as `execute_async` returned it; 0 is success. `timeout` in milliseconds, negative for ever."""
+        """Waits for a job given as `execute_async` returned it; 0 is success, 1 a job that failed (the reason is on standard error and in `message`), 2 one
+        that is not done within `timeout` milliseconds (negative: no limit), 3 one that nobody may wait for (any more)."""
         if job[1] != 0:
             return int(job[1])
         with self._lock:
@@ -155,7 +157,12 @@ class Runner:
         if held.failed is None:
             return 0
         self.keep_message(job[0], held.failed[1])
+        self._say(held.failed[1])
         return held.failed[0]
+
+    def _say(self, message: str) -> None:
+        """Why a job failed, on standard error, as our plug-in for the vendor's VART does."""
+        print(f"npuforge-runner: {self._subgraph.label}: {message}", file=sys.stderr)
 
     def keep_message(self, job: int, message: str) -> None:
         """For `message`; those of the oldest jobs are forgotten."""
@@ -196,8 +203,13 @@ class RunnerExt(Runner):
 
 
 def array_type(tensor: Tensor) -> np.dtype[Any]:
-    """Of an array for the tensor: its own type, float32 for bf16, which numpy does not have."""
-    return np.dtype(_NUMPY.get(tensor.dtype, tensor.dtype.removeprefix("x")))
+    """Of an array for the tensor: its own type, float32 for bf16, which numpy does not have. UsageError for a type that it has not either (`int4`)."""
+    try:
+        return np.dtype(_NUMPY.get(tensor.dtype, tensor.dtype.removeprefix("x")))
+    except TypeError:
+        raise UsageError(
+            f"{tensor.label}: no array of numpy holds {tensor.dtype}; expected a type such as xint8 or float32"
+        ) from None
 
 
 def as_arrays(buffers: Sequence[Any]) -> list[np.ndarray]:
@@ -224,12 +236,12 @@ _MESSAGES = 64  # kept, as the native runner does
 
 def get_input_scale(tensor: Tensor) -> float:
     """2**fix_point: what float values are multiplied by (`pow2` mode)."""
-    return float(2.0 ** tensor.get_attr("fix_point"))
+    return float(np.ldexp(1.0, tensor.get_attr("fix_point")))
 
 
 def get_output_scale(tensor: Tensor) -> float:
     """2**-fix_point: what int8 results are multiplied by (`pow2` mode)."""
-    return float(2.0 ** -tensor.get_attr("fix_point"))
+    return float(np.ldexp(1.0, -tensor.get_attr("fix_point")))
 
 
 def run_application(arguments: Sequence[str]) -> None:

@@ -12,14 +12,14 @@ protobuf needed): one `USER` subgraph for the network's inputs, then the partiti
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from npuforge.board_runtime.session import Session, bin_path
 from npuforge.board_runtime.xir_ops import Attributes, Op, Tensor, ops_of
-from npuforge.compile.ir.errors import FormatError, UsageError
+from npuforge.compile.ir.errors import UsageError
 
 __all__ = ["Graph", "Op", "Subgraph", "Tensor"]
 
@@ -35,9 +35,10 @@ class Subgraph(Attributes):
         partition: int = -1,
         ops: Iterable[str] = (),
         parent: Subgraph | None = None,
+        stored: Any = None,
     ) -> None:
         self.graph, self.name, self.attrs, self.partition = graph, name, attrs, partition
-        self._parent, self._ops = parent, list(ops)
+        self._parent, self._ops, self._stored = parent, list(ops), stored
         self._children: list[Subgraph] = []
         if parent is not None:
             parent._children.append(self)
@@ -103,7 +104,12 @@ class Subgraph(Attributes):
 
     def toposort_child_subgraph(self) -> list[Subgraph]:
         """Children in execution order."""
-        return list(self._children)
+        if self.graph.model is None:
+            return list(self._children)
+        from npuforge.board_runtime.xmodel_source import execution_order
+
+        order = execution_order(self.graph.model, [child._stored for child in self._children])
+        return [self._children[place] for place in order]
 
     def get_op_num(self) -> int:
         """How many ops, those of all children."""
@@ -154,7 +160,9 @@ class Subgraph(Attributes):
         return Tensor(stored.name, list(stored.dims), stored.dtype, stored.attrs | attrs, stored.producer)
 
     def _runs(self) -> bool:
-        return self.is_root or (self._parent is self.root and self.attrs.get("device") != "USER")
+        return self.graph.runnable and (
+            self.is_root or (self._parent is self.root and self.attrs.get("device") != "USER")
+        )
 
     def get_input_tensors(self) -> list[Tensor]:
         """What a runner of this subgraph takes; of one that none runs, the tensors that come from outside of it."""
@@ -190,17 +198,18 @@ class Subgraph(Attributes):
 class Graph(Attributes):
     """One compiled network."""
 
-    def __init__(self, source: Path | bytes, model: Any = None) -> None:
-        self._source, self.model = source, model
+    def __init__(self, source: Path | bytes | None, model: Any = None, reason: str = "") -> None:
+        self._source, self.model, self._reason = source, model, reason
         self._sessions: dict[tuple[str, int], Session] = {}
-        session = self.session("sim" if "sim" in _devices() else _devices()[0], 1)
-        self.name, meta = session.name, session.meta
+        session = None if source is None else self.session("sim" if "sim" in _devices() else _devices()[0], 1)
+        self.name = model.name if session is None else session.name
         self.attrs = {} if model is None else _values(model.attrs)
-        self._root = Subgraph(self, "root", {} if model is None else _values(model.root.attrs))
+        self._root = Subgraph(self, "root", {} if model is None or model.root is None else _values(model.root.attrs))
         if model is None:
-            self._of_bin(meta)
-        else:
-            self._of_xmodel(model)
+            assert session is not None
+            self._of_bin(session.meta)
+        elif model.root is not None:
+            self._of_xmodel(model, session)
 
     @property
     def label(self) -> str:
@@ -216,22 +225,36 @@ class Graph(Attributes):
             name = f"subgraph_{'npu' if npu else 'cpu'}_{index}"
             Subgraph(self, name, attrs | (arch if npu else {}), index, parent=self._root)
 
-    def _of_xmodel(self, model: Any) -> None:
+    def _of_xmodel(self, model: Any, session: Session | None) -> None:
+        from npuforge.board_runtime.xmodel_source import check_partitions
+
+        if session is not None:
+            check_partitions(model, [partition["device"] for partition in session.meta["partitions"]])
         for child in model.root.children:
-            attrs = _values(child.attrs)
-            if attrs.get("device") == "DPU" and "npuforge_partition" not in attrs:
-                raise FormatError(
-                    f"subgraph {child.name!r}: no attribute npuforge_partition; compile the network again"
-                )
-            own = Subgraph(self, child.name, attrs, attrs.get("npuforge_partition", -1), child.ops, self._root)
-            for leaf in child.children:
-                Subgraph(self, leaf.name, _values(leaf.attrs), -1, leaf.ops, own)
+            self._add(child, self._root)
+
+    def _add(self, stored: Any, parent: Subgraph) -> None:
+        attrs = _values(stored.attrs)
+        partition = attrs.get("npuforge_partition", -1) if parent.is_root else -1
+        own = Subgraph(self, stored.name, attrs, partition, stored.ops, parent, stored)
+        for child in stored.children:
+            self._add(child, own)
+
+    @property
+    def runnable(self) -> bool:
+        """False for an `.xmodel` that can only be looked at: another compiler's, or one without an NPU partition. Its runners say why."""
+        return self._source is not None
 
     @staticmethod
     def deserialize(path: str | os.PathLike[str]) -> Graph:
-        """Reads an `.xmodel`, a `.bin` or a build folder. FormatError names what is wrong."""
+        """Reads an `.xmodel` of any compiler, a `.bin` or a build folder. FormatError names what is wrong."""
         file = bin_path(path)
-        return Graph(*_embedded_bin(file)) if file.suffix == ".xmodel" else Graph(file)
+        if file.suffix != ".xmodel":
+            return Graph(file)
+        from npuforge.board_runtime.xmodel_source import open_xmodel
+
+        source = open_xmodel(file)
+        return Graph(source.image, source.model, source.reason)
 
     def get_name(self) -> str:
         """The network's name."""
@@ -303,7 +326,9 @@ class Graph(Attributes):
         return f"{{name: '{self.name}'{number}, attrs: {self.attrs}}}"
 
     def session(self, device: str, threads: int) -> Session:
-        """The session that all runners of this graph on `device` share."""
+        """The session that all runners of this graph on `device` share. UsageError where it is not `runnable`."""
+        if self._source is None:
+            raise UsageError(self._reason)
         key = (device, threads)
         if key not in self._sessions:
             self._sessions[key] = Session(
@@ -322,6 +347,8 @@ class Graph(Attributes):
             raise UsageError(
                 f"subgraph {subgraph.name}: a layer of {parent.name}; a runner runs {parent.name} as a whole"
             )
+        if not self.runnable:
+            raise UsageError(self._reason)
         if subgraph.partition < 0 and parent is not None:
             from npuforge.board_runtime.output_subgraph import OutputRunner
 
@@ -349,25 +376,3 @@ def _devices() -> tuple[str, ...]:
     if not DEVICES:
         raise UsageError("this build of npuforge has no device; rebuild it with the simulator")
     return DEVICES
-
-
-def _embedded_bin(path: Path) -> tuple[bytes, Any]:
-    """The `.bin` inside the NPU subgraphs of an `.xmodel` (`reg_id_to_parameter_value`, `REG_0`), and the model itself."""
-    from npuforge.compile.xir.validate import read_checked
-
-    model = read_checked(path)
-    images = list(_images(model))
-    if not images:
-        raise FormatError(
-            f"{path}: no DPU subgraph holds a .bin in reg_id_to_parameter_value['REG_0']; not compiled by npuforge"
-        )
-    if any(image != images[0] for image in images):
-        raise FormatError(f"{path}: the DPU subgraphs hold different .bin images")
-    return images[0], model
-
-
-def _images(model: Any) -> Iterator[bytes]:
-    for child in model.by_device("DPU"):
-        image = (child.get("reg_id_to_parameter_value") or {}).get("REG_0")
-        if image:
-            yield bytes(image)
