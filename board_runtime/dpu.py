@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from npuforge.board_runtime.compiled_folder import CompiledFolder, read_folder
+from npuforge.board_runtime.open_rows import OPEN, used_part
 from npuforge.board_runtime.session import Span, TensorSpec, TraceRecord, named_arrays, write_profile
 from npuforge.compile.dpu.belonging import check_belongs
 from npuforge.compile.ir.errors import DeviceError, FormatError
@@ -195,6 +196,8 @@ def _left(value: np.ndarray, tensor: XTensor, spec: TensorSpec, folder: Compiled
         value = value.astype(np.float32) * np.float32(2.0**-fix_point.value)
     if spec.name in folder.nhwc_outputs:
         value = value.transpose(0, 3, 1, 2)
+    if OPEN in spec.shape:
+        return np.ascontiguousarray(used_part(value, spec.shape))
     return np.ascontiguousarray(value.reshape(spec.shape))
 
 

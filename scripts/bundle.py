@@ -76,7 +76,8 @@ def unpack(path: Path, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Checked:
-    """One output of the sample. `largest`: largest error as a share of the largest expected magnitude; `right`: within what the manifest allows."""
+    """One output of the sample. `largest`: largest error as a share of the largest expected magnitude; `right`: within what the manifest allows;
+    `unlike`: how its shape differs from the expected one."""
 
     name: str
     values: int
@@ -84,8 +85,13 @@ class Checked:
     largest: float
     cosine: float
     right: bool
+    unlike: str = ""
 
     def __str__(self) -> str:
+        if self.unlike:
+            return f"{self.name}: NOT as expected, {self.unlike}"
+        if not self.values:
+            return f"{self.name}: nothing was compared, the sample gives no rows and none were found"
         if not self.differing:
             return f"{self.name}: as expected, all {self.values} values equal"
         verdict = "as expected but for rounding" if self.right else "NOT as expected"
@@ -98,7 +104,10 @@ class Checked:
 def check_output(name: str, expected: np.ndarray, found: np.ndarray | None, comparison: str) -> Checked:
     """`comparison`: `values` (each within SHARE of the largest magnitude and SMALL; integers equal) or `cosine` (at least LOWEST_COSINE)."""
     if found is None or found.shape != expected.shape:
-        return Checked(name, expected.size, expected.size, float("inf"), 0.0, False)
+        unlike = (
+            f"shape expected {list(expected.shape)}, found {'no such output' if found is None else list(found.shape)}"
+        )
+        return Checked(name, expected.size, expected.size, float("inf"), 0.0, False, unlike)
     a, b = expected.astype(np.float64).ravel(), found.astype(np.float64).ravel()
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)

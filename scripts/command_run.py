@@ -57,10 +57,13 @@ def _check(build: Build, column: DeviceColumn, json: bool) -> None:
     else:
         print("\n".join(map(str, checked)))
     wrong = [found for found in checked if not found.right]
+    if not wrong and not any(found.values for found in checked):
+        show_notice("nothing was compared: the build's sample gives no rows; give images instead of --check")
     if wrong:
+        what = wrong[0].unlike or f"an error of {wrong[0].largest:.3g} of the largest value"
         raise DeviceError(
-            f"output '{wrong[0].name}' of the sample on {device}: expected what expected.npz of the build holds, found an error of "
-            f"{wrong[0].largest:.3g} of the largest value; flash the hardware that the build was compiled for, or compile again"
+            f"output '{wrong[0].name}' of the sample on {device}: expected what expected.npz of the build holds, found {what}; "
+            "flash the hardware that the build was compiled for, or compile again"
         )
 
 

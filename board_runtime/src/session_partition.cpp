@@ -1,8 +1,10 @@
 // Runs one partition alone, for runners of subgraphs: those of an NPU partition as float32 or as the NPU's int8.
+#include <algorithm>
 #include <cstring>
 
 #include "npuforge/border.hpp"
 #include "npuforge/session.hpp"
+#include "open_rows.hpp"
 #include "session_context.hpp"
 
 namespace npuforge {
@@ -34,10 +36,16 @@ void Session::run_partition(std::size_t partition, const InputBuffer* inputs, st
     else
         plan_.run(context.bindings, partition, context.arena.data());
     for (std::size_t i = 0; i < output_count; ++i) {
-        if (meta.npu)
-            load_partition_output(context, meta.outputs[i], outputs[i]);
-        else
-            write_output(context, meta.outputs[i], outputs[i]);
+        const std::string& name = meta.outputs[i];
+        if (meta.npu) {
+            load_partition_output(context, name, outputs[i]);
+            continue;
+        }
+        const Shape room = outputs[i].shape;
+        write_output(context, name, outputs[i]);
+        const auto& dims = program_->tensor(name).shape;
+        if (std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; }))
+            spread_rows(name, outputs[i], room);
     }
     lease.done();
 }

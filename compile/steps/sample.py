@@ -12,15 +12,17 @@ import numpy as np
 
 from npuforge.compile.context import Context
 from npuforge.compile.integer_graph import executor_of, feeds_of
+from npuforge.compile.ir.errors import CalibrationError, InputError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.image import to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
-from npuforge.compile.ir.samples import Inputs, InputSpec, Sample, input_specs, load_sample
+from npuforge.compile.ir.samples import Inputs, InputSpec, input_specs, load_sample
 from npuforge.compile.reference import NodesExecutor
 from npuforge.hw_kernels.arch import Arch
 
 SAMPLE, EXPECTED = "sample.npz", "expected.npz"
 DRAWN = "drawn"  # origin of a sample that is no file
+TRIED = 16  # calibration samples that are tried for one with rows in every output
 _NO_SAMPLE = "no expected outputs are in the bundle, `npuforge run --check` cannot be used"
 
 
@@ -31,17 +33,10 @@ def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = Fals
     does not depend on the data, and none of integers, which a step of a DPU's HardSwish may tip: for a DPU."""
     assert ctx.qgraph is not None
     graph = ctx.qgraph.graph
-    specs = input_specs(graph)
-    chosen = ctx.options.calibration[0] if ctx.options.calibration else None
-    inputs = (
-        drawn_inputs(specs, ctx.preprocess, ctx.options.inputs)
-        if chosen is None
-        else load_sample(chosen, ctx.preprocess, specs, ctx.options.inputs).inputs
-    )
-    np.savez_compressed(folder / SAMPLE, **inputs)  # type: ignore[arg-type]
-    sample = load_sample(folder / SAMPLE, ctx.preprocess, specs)  # as whoever checks a board will read it
     try:
-        outputs = expected_outputs(ctx, arch, sample)
+        chosen, outputs = _sample_with_rows(ctx, arch, folder / SAMPLE)
+    except (CalibrationError, InputError):
+        raise  # a sample that cannot be read
     except (
         Exception
     ) as error:  # a node of the CPU partition that ONNX Runtime does not have, or that drawn values break
@@ -56,6 +51,14 @@ def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = Fals
             (folder / SAMPLE).unlink()
             ctx.note([f"{_NO_SAMPLE}: no output holds real numbers and has a size that does not depend on the data"])
             return {}
+    empty = [name for name, value in outputs.items() if value.size == 0]
+    if empty:
+        ctx.note(
+            [
+                f"output {', '.join(empty)}: the bundle's sample gives no rows, so `npuforge run --check` compares nothing of it; "
+                "calibrate with images that show what the network detects"
+            ]
+        )
     np.savez_compressed(folder / EXPECTED, **outputs)  # type: ignore[arg-type]
     return {
         "inputs": SAMPLE,
@@ -71,6 +74,32 @@ def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = Fals
             for name, value in outputs.items()
         },
     }
+
+
+def _sample_with_rows(ctx: Context, arch: Arch, file: Path) -> tuple[Path | None, dict[str, np.ndarray]]:
+    """Writes the sample into `file`; where it is from (None: drawn) and what is made of it. The first calibration sample; where the network picks its
+    rows itself, the first with rows in every output of those tried, if there is one."""
+    assert ctx.qgraph is not None
+    qgraph, calibration, specs = ctx.qgraph, ctx.options.calibration, input_specs(ctx.qgraph.graph)
+    executor = executor_of(qgraph, lambda: arch, NodesExecutor(qgraph.graph))
+
+    def run(chosen: Path | None) -> dict[str, np.ndarray]:
+        inputs = (
+            drawn_inputs(specs, ctx.preprocess, ctx.options.inputs)
+            if chosen is None
+            else load_sample(chosen, ctx.preprocess, specs, ctx.options.inputs).inputs
+        )
+        np.savez_compressed(file, **inputs)  # type: ignore[arg-type]
+        sample = load_sample(file, ctx.preprocess, specs)  # as whoever checks a board will read it
+        found = executor.run_outputs(feeds_of(qgraph, sample))
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    for chosen in calibration[:TRIED]:
+        outputs = run(chosen)
+        if all(value.size for value in outputs.values()):
+            return chosen, outputs
+    first = calibration[0] if calibration else None
+    return first, run(first)
 
 
 def has_islands(graph: Graph) -> bool:
@@ -100,11 +129,3 @@ def drawn_inputs(specs: Mapping[str, InputSpec], record: Preprocess, fixed: Inpu
         else:
             found[name] = np.zeros(spec.shape, spec.dtype)
     return found
-
-
-def expected_outputs(ctx: Context, arch: Arch, sample: Sample) -> dict[str, np.ndarray]:
-    """The network's outputs by the numpy semantics of the integer (or bf16) graph; nodes of the CPU partition in ONNX Runtime."""
-    qgraph = ctx.qgraph
-    assert qgraph is not None
-    executor = executor_of(qgraph, lambda: arch, NodesExecutor(qgraph.graph))
-    return {name: np.asarray(value) for name, value in executor.run_outputs(feeds_of(qgraph, sample)).items()}

@@ -7,18 +7,25 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from npuforge.board_runtime import vart, xir
+from npuforge.board_runtime.open_rows import used_part
 from npuforge.board_runtime.session import Session
 from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
+from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.pipeline import compile_model
 from npuforge.compile.reference import NodesExecutor
 from npuforge.compile.xir.bounds import bounded
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels.arch import load
 from npuforge.quant.executor import IntegerExecutor
+from npuforge.scripts.build_folder import open_build
+from npuforge.scripts.columns import DeviceColumn
 
 CLASSES, CELLS, LIMIT = 2, 64, 5
 
@@ -89,6 +96,109 @@ def test_compiles_and_runs(tmp_path: Path, threshold: float) -> None:
     assert (len(expected["picked"]) == 0) == (threshold > 1)
     np.testing.assert_array_equal(found["picked"], expected["picked"])
     np.testing.assert_allclose(found["kept"], expected["kept"], rtol=1e-5, atol=1e-5)
+
+
+def through_vart(build: Path, feed: np.ndarray) -> dict[str, np.ndarray]:
+    """Outputs of the children one after the other on our vart, in arrays as the file declares them, which held something before."""
+    values = {"x": feed}
+    for child in xir.Graph.deserialize(build / "model.xmodel").get_root_subgraph().toposort_child_subgraph():
+        if child.get_attr("device") == "USER":
+            continue
+        runner = vart.Runner.create_runner(child, "run")
+        made = {t.name: np.full(t.dims, 77, t.dtype.removeprefix("x")) for t in runner.get_output_tensors()}
+        job = runner.execute_async([values[t.name] for t in runner.get_input_tensors()], list(made.values()))
+        assert job[1] == 0 and runner.wait(job) == 0, runner.message(job)
+        values |= made
+    return values
+
+
+@pytest.mark.parametrize("threshold", [0.75, 2.0], ids=["some boxes", "no box"])
+def test_rows_and_no_rows_on_vart(tmp_path: Path, threshold: float) -> None:
+    """An application tells what is there from what is left over: the rows are the session's, -1 the rest."""
+    onnx.save(network(threshold), tmp_path / "net.onnx")
+    x = np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", x=x)
+    options = Options(tmp_path / "net.onnx", load("nf-b1024"), tmp_path / "build", calibration=[tmp_path / "a.npz"])
+    _, ctx = compile_model(options)
+    assert ctx.qgraph is not None
+    expected = Session(tmp_path / "build").run({"x": x})
+    integers = IntegerExecutor(ctx.qgraph)
+    found = through_vart(tmp_path / "build", np.ascontiguousarray(integers.quantise_input("x", x)))
+    count = len(expected["picked"])
+    assert (count == 0) == (threshold > 1) and count < CLASSES * LIMIT
+    assert found["picked"].shape == (CLASSES * LIMIT, 3) and found["kept"].shape == (1, CLASSES * LIMIT, 4)
+    np.testing.assert_array_equal(found["picked"][:count], expected["picked"])
+    np.testing.assert_array_equal(found["kept"][:, :count], expected["kept"])
+    assert (found["picked"][count:] == -1).all() and (found["kept"][:, count:] == -1).all()
+    for name, shape in (("picked", (-1, 3)), ("kept", (1, -1, 4))):
+        np.testing.assert_array_equal(used_part(found[name], shape), expected[name])
+
+
+def test_an_open_axis_that_is_not_the_first(tmp_path: Path) -> None:
+    """NonZero gives [rank, count]: every row of it begins where the array has it."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "c", kernel_shape=[1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], "r"),
+        helper.make_node("NonZero", ["r"], ["places"], "places"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "places",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 2, 3, 4))],
+        [helper.make_tensor_value_info("places", TensorProto.INT64, None)],
+        [numpy_helper.from_array(np.array([[[[1.0]], [[0.5]]]], np.float32), "w")],
+    )
+    opset = [helper.make_opsetid("", 13)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "net.onnx")
+    x = np.random.default_rng(1).normal(size=(1, 2, 3, 4)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", x=x)
+    options = Options(tmp_path / "net.onnx", load("nf-b1024"), tmp_path / "build", calibration=[tmp_path / "a.npz"])
+    _, ctx = compile_model(options)
+    assert ctx.qgraph is not None
+    feed = np.ascontiguousarray(IntegerExecutor(ctx.qgraph).quantise_input("x", x))
+    expected = Session(tmp_path / "build").run({"x": x})["places"]
+    found = through_vart(tmp_path / "build", feed)["places"]
+    assert found.shape == (4, 12) and 0 < expected.shape[1] < 12 and expected.any()
+    np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
+    assert (found[:, expected.shape[1] :] == -1).all()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), min_size=1, max_size=4), st.integers(0, 9)
+)
+def test_the_used_part(axes: list[tuple[int, int, bool]], seed: int) -> None:
+    """(size, room beyond it, whether it is open) of every axis."""
+    held = tuple(size if is_open else size + 1 for size, _, is_open in axes)
+    room = tuple(size + more if is_open else size + 1 for size, more, is_open in axes)
+    values = np.random.default_rng(seed).integers(0, 5, held)
+    array = np.full(room, -1)
+    array[tuple(slice(size) for size in held)] = values
+    found = used_part(array, [-1 if is_open else size + 1 for size, _, is_open in axes])
+    if values.size:
+        np.testing.assert_array_equal(found, values)
+    else:
+        assert found.size == 0
+
+
+def test_the_sample_has_rows(tmp_path: Path) -> None:
+    """Nothing is to be seen on the first image; where none shows anything a notice says so, and so does the check."""
+    onnx.save(network(0.6), tmp_path / "net.onnx")
+    samples = [tmp_path / f"{name}.npz" for name in ("black", "full")]
+    record = Preprocess(32, 32, mean=[0.0] * 3, std=[100.0] * 3, input="x")
+    image = np.random.default_rng(0).integers(0, 256, (1, 3, 32, 32)).astype(np.float32) / 100
+    for path, factor in zip(samples, (0, 1), strict=True):
+        np.savez(path, x=factor * image)
+    for number, given_samples in enumerate((samples, samples[:1])):
+        folder = tmp_path / f"build{number}"
+        options = Options(tmp_path / "net.onnx", load("nf-b1024"), folder, preprocess=record, calibration=given_samples)
+        _, ctx = compile_model(options)
+        build = open_build(folder)
+        checked = {c.name: c for c in build.check_sample(DeviceColumn(build, "sim"))}
+        assert build.manifest["sample"]["origin"] == ("full.npz", "black.npz")[number]
+        assert all(c.right for c in checked.values())
+        text = str(checked["picked"])
+        assert ("all" in text and "values equal" in text) if number == 0 else "nothing was compared" in text
+        assert any("gives no rows" in notice for notice in ctx.notices) == (number == 1)
 
 
 def test_a_shape_without_a_bound_is_refused() -> None:

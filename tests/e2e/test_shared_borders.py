@@ -4,6 +4,9 @@ bits (bf16), the CPU the float. Right values of what the CPU makes of the input 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,10 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from vart_build import vendor_folder
 
+from npuforge.board_runtime import xir
+from npuforge.board_runtime.graph_runner import GraphRunner
 from npuforge.board_runtime.session import Session
 from npuforge.compile import pipeline
 from npuforge.compile.context import Options
@@ -19,6 +25,7 @@ from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.xir.listing import border
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels import arch
+from npuforge.quant.executor import IntegerExecutor
 from npuforge.scripts.build_folder import open_build
 from npuforge.scripts.columns import DeviceColumn, IntegerColumn
 
@@ -126,3 +133,43 @@ def test_in_the_file_the_input_enters_in_both_forms(built: tuple[Path, Path]) ->
     read = [set(border(model, child)[0]) for child in model.by_device("CPU")]
     assert read == [{"x_float"}, {"x_float", "s_float", "c", "d"}]
     assert model.attrs["return_ops"].value[-1] == "x_float"
+
+
+def test_our_graph_runner(built: tuple[Path, Path]) -> None:
+    build = open_build(built[0])
+    if build.qgraph.mode == "bf16":
+        pytest.skip("numpy has no bf16 arrays")
+    x = np.load(built[1])["x"]
+    runner = GraphRunner.create_graph_runner(xir.Graph.deserialize(built[0] / "model.xmodel"))
+    feeds = {"x": np.ascontiguousarray(IntegerExecutor(build.qgraph).quantise_input("x", x)), "x_float": x}
+    outputs = runner.get_outputs()
+    job = runner.execute_async([feeds[t.name] for t in runner.get_input_tensors()], outputs)
+    assert runner.wait(job) == 0, runner.message(job)
+    expected = Session(built[0] / "model.bin").run({"x": x})
+    found = {b.get_tensor().name: np.asarray(b) for b in outputs}
+    for name in ("y", "z"):
+        same(found[name], expected[name], name)
+
+
+def test_check_on_the_vendors_vart(built: tuple[Path, Path]) -> None:
+    libraries = vendor_folder()
+    if open_build(built[0]).qgraph.mode == "bf16":
+        pytest.skip("the vendor's Python module has no bf16 arrays")
+    paths = [os.environ.get("LD_LIBRARY_PATH", ""), str(libraries)]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from npuforge.scripts.cli import main; main()",
+            "run",
+            built[0],
+            "--check",
+            "--device",
+            "dpu",
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": ":".join(p for p in paths if p)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(OUTPUTS) and "NOT" not in done.stdout

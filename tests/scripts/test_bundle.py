@@ -170,5 +170,9 @@ def test_outputs_are_compared_by_hand_calculation() -> None:
     assert abs(turned.cosine - 24 / 25) < 1e-12 and turned.right == (LOWEST_COSINE <= 24 / 25)
     assert not check_output("y", np.array([1, 2]), np.array([1, 3]), "values").right
     assert not check_output("y", expected, np.array([3.0, 4.0, 1.0, np.inf]), "values").right
-    assert not check_output("y", expected, expected[:3], "values").right
+    fewer = check_output("y", expected, expected[:3], "values")
+    assert not fewer.right and str(fewer) == "y: NOT as expected, shape expected [4], found [3]"
     assert not check_output("y", expected, None, "cosine").right
+    none = check_output("y", expected[:0], expected[:0], "values")
+    assert none.right and "nothing was compared" in str(none)
+    assert not check_output("y", expected[:0], expected, "values").right
