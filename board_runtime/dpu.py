@@ -162,7 +162,7 @@ class DpuSession:
             values[name] = array[:batch]
 
     def _leaving(self, values: Values) -> Values:
-        return {spec.name: _left(values[t.name], t, spec, self.folder) for spec, t in self._exits}
+        return {spec.name: left(values[t.name], t, spec, self.folder) for spec, t in self._exits}
 
 
 def entering(array: np.ndarray, spec: TensorSpec, tensor: XTensor, nhwc_in_file: bool) -> np.ndarray:
@@ -188,7 +188,8 @@ def _filled(value: np.ndarray, dims: tuple[int, ...], kind: np.dtype[Any], name:
     return filled
 
 
-def _left(value: np.ndarray, tensor: XTensor, spec: TensorSpec, folder: CompiledFolder) -> np.ndarray:
+def left(value: np.ndarray, tensor: XTensor, spec: TensorSpec, folder: CompiledFolder) -> np.ndarray:
+    """A network output as it left its child, in the ONNX shape: real values, and of open axes the part that is there."""
     fix_point = tensor.attrs.get("fix_point")
     if value.dtype == np.int8:
         if fix_point is None:
@@ -198,7 +199,7 @@ def _left(value: np.ndarray, tensor: XTensor, spec: TensorSpec, folder: Compiled
         value = value.transpose(0, 3, 1, 2)
     if OPEN in spec.shape:
         return np.ascontiguousarray(used_part(value, spec.shape))
-    return np.ascontiguousarray(value.reshape(spec.shape))
+    return np.ascontiguousarray(value).reshape(spec.shape)  # the first makes an axis of a scalar's none
 
 
 def _entries(model: XModel, name: str) -> list[XTensor]:

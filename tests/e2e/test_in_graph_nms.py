@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from vart_build import check_on_the_vendors_vart
 
 from npuforge.board_runtime import vart, xir
 from npuforge.board_runtime.open_rows import used_part
@@ -132,6 +133,15 @@ def test_rows_and_no_rows_on_vart(tmp_path: Path, threshold: float) -> None:
     assert (found["picked"][count:] == -1).all() and (found["kept"][:, count:] == -1).all()
     for name, shape in (("picked", (-1, 3)), ("kept", (1, -1, 4))):
         np.testing.assert_array_equal(used_part(found[name], shape), expected[name])
+
+
+def test_check_on_the_vendors_vart(tmp_path: Path) -> None:
+    onnx.save(network(0.75), tmp_path / "net.onnx")
+    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32))
+    options = Options(tmp_path / "net.onnx", load("nf-b1024"), tmp_path / "build", calibration=[tmp_path / "a.npz"])
+    compile_model(options)
+    lines = check_on_the_vendors_vart(tmp_path / "build")
+    assert [line.split(":")[0] for line in lines] == ["picked", "kept"] and all("as expected" in line for line in lines)
 
 
 def test_an_open_axis_that_is_not_the_first(tmp_path: Path) -> None:

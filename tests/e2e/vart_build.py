@@ -132,3 +132,17 @@ def vendor_folder() -> Path:
     if probe.returncode != 0:
         pytest.skip(f"the vendor's modules cannot be imported: {probe.stderr.strip().splitlines()[-1]}")
     return BUILD
+
+
+def check_on_the_vendors_vart(build: Path) -> list[str]:
+    """What `npuforge run BUILD --check --device dpu` prints on the vendor's modules; it must end well. Skipped where they are not installed."""
+    paths = [os.environ.get("LD_LIBRARY_PATH", ""), str(vendor_folder())]
+    program = "from npuforge.scripts.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", build, "--check", "--device", "dpu"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": ":".join(p for p in paths if p)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 from command_line import CommandLine
 
+from npuforge.board_runtime.compiled_folder import CompiledFolder
 from npuforge.board_runtime.devices import open_session
+from npuforge.board_runtime.dpu import left
+from npuforge.board_runtime.session import TensorSpec
 from npuforge.compile.ir.errors import DeviceError, FormatError, UsageError
-from npuforge.compile.xir.model import Attr, to_message
+from npuforge.compile.xir.model import Attr, XTensor, to_message
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.scripts import cli
 
@@ -220,3 +223,18 @@ def test_another_fingerprint_is_a_notice(command: CommandLine, vendor: Path) -> 
         in result.err
     )
     assert "they differ in feature code (0x56010402 and 0x56010405)" in result.err
+
+
+def test_outputs_without_an_axis_and_with_open_ones() -> None:
+    """XIR has no scalars, and no shapes that the data decide."""
+    folder = CompiledFolder(Path(), "net", "", [], [], {})
+    one = left(np.ones(1, np.float32), XTensor("sum", [1], "FLOAT", 32), spec("sum", ()), folder)
+    assert one.shape == () and one == 1
+    rows = np.array([[0, 1, 2], [3, 4, 5], [-1, -1, -1], [-1, -1, -1]], np.float32)
+    found = left(rows, XTensor("boxes", [4, 3], "FLOAT", 32), spec("boxes", (-1, 3)), folder)
+    np.testing.assert_array_equal(found, rows[:2])
+    assert left(rows[2:], XTensor("boxes", [2, 3], "FLOAT", 32), spec("boxes", (-1, 3)), folder).shape == (0, 3)
+
+
+def spec(name: str, shape: tuple[int, ...]) -> TensorSpec:
+    return TensorSpec(name, shape, "float32", False, False, None)
