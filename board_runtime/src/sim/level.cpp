@@ -1,5 +1,6 @@
 // Owns the choice of the instruction set at run time.
 #include "npuforge/sim.hpp"
+#include "step.hpp"
 
 namespace npuforge::sim {
 
@@ -14,6 +15,15 @@ Level best_level() {
     if (avx2) return Level::kAvx2;
 #endif
     return Level::kScalar;
+}
+
+const Engine* engine_of(Level level) {
+#if defined(__x86_64__)
+    if (level == Level::kAvx512) return &avx512_engine();
+    if (level == Level::kAvx2) return &avx2_engine();
+#endif
+    (void)level;  // elsewhere best_level() is the only one
+    return nullptr;
 }
 
 const char* level_name(Level level) {

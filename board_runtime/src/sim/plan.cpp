@@ -39,9 +39,7 @@ class Translator {
           plan_(plan),
           tracker_(program.image, program.sram_bytes, plan.owned),
           limits_{program.image_size, program.pool_size, program.sram_bytes, program.bf16},
-          engine_(level == Level::kAvx512 ? &avx512_engine()
-                  : level == Level::kAvx2 ? &avx2_engine()
-                                          : nullptr) {}
+          engine_(engine_of(level)) {}
 
     PartitionPlan partition(const DeviceProgram::Range& range) {
         PartitionPlan result;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bf16_operation.hpp"
+#include "npuforge/sim.hpp"
 #include "operation.hpp"
 #include "view.hpp"
 
@@ -75,8 +76,10 @@ class Engine {
     virtual std::unique_ptr<Step> bf16(const Bf16ResizeOp&, const Constants&, PackCache&) const { return nullptr; }
 };
 
-const Engine& avx2_engine();
-const Engine& avx512_engine();
+const Engine& avx2_engine();    ///< x86-64 only, as avx512_engine()
+const Engine& avx512_engine();  ///< x86-64 only
+/// The engine of a level that this processor executes; null: everything is left to the portable one.
+const Engine* engine_of(Level level);
 
 /// Copies for LOAD, STORE and COPY, and LOAD_FOLD; the same at every level (move.cpp).
 std::unique_ptr<Step> make_transfer(const TransferOp& op);
