@@ -1,4 +1,5 @@
-"""Files that an earlier build of ours left in a folder. One folder holds one build: what puts a new one there takes them away (write_files.py).
+"""Files that an earlier build of ours left in a folder. A build takes the place of the one of its kind that was there (write_files.py): what `compile` wrote for our
+NPU or a DPU, what it wrote for CANN, what `export` wrote.
 
 A build's record says what belongs to it: `manifest.json`, or `ascend.json` and `export.json`, in which `listed` enters the names. What a user makes of a build
 in its folder with the command that the build gives (`vai_c_xir`, `atc`, `build.sh`) belongs to it as well.
@@ -33,12 +34,12 @@ def listed(folder: Path) -> None:
             (folder / name).write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
-def left_by_earlier(folder: Path) -> list[Path]:
-    """The files there that the builds recorded there list or are known to have. A record that is not ours counts for nothing."""
+def left_by_earlier(folder: Path, new: Path) -> list[Path]:
+    """The files in `folder` that builds of the kind of `new` recorded there list or are known to have. A record that is not ours counts for nothing."""
     names: set[str] = set()
     for name, (key, made) in _RECORDS.items():
         record = _read(folder / name, key)
-        if record:
+        if record and (new / name).is_file():
             of_a_dpu = _OF_A_DPU if record.get("target") else ()
             names |= {name, *made, *of_a_dpu, *(n for n in record.get("files", ()) if isinstance(n, str))}
     return [folder / n for n in sorted(names) if Path(n).name == n and (folder / n).is_file()]

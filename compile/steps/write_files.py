@@ -45,7 +45,7 @@ ARTIFACTS = (BIN, XMODEL, QUANTISED, SUMMARY, REFERENCE, SAMPLE, EXPECTED, MANIF
 def staging(output: Path, option: str = "-o", sources: Iterable[Path] = ()) -> Iterator[Path]:
     """A temporary folder in `output`; its files replace those in `output` when the block ends well, else nothing changes.
 
-    A build (a folder with a record, earlier_build.py) takes the place of the build that was in `output`: the files of that one that it does not have are removed.
+    A build (a folder with a record, earlier_build.py) takes the place of the build of its kind that was in `output`: the files of that one that it does not have are removed.
     `option`: the one that chose `output`, for the message of the WriteError. `sources`: files that no result may replace.
     """
     created: list[Path] = []
@@ -99,7 +99,7 @@ def _publish(folder: Path, output: Path, sources: Iterable[Path]) -> None:
     if earlier_build.is_build(folder):
         earlier_build.listed(folder)
         read = _identities(sources)
-        left = [p for p in earlier_build.left_by_earlier(output) if not _identities([p]) & read]
+        left = [p for p in earlier_build.left_by_earlier(output, folder) if not _identities([p]) & read]
     files = sorted(folder.iterdir(), key=lambda p: p.name == MANIFEST)
     for file in files:
         if (output / file.name).is_dir():
