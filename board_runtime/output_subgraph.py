@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.board_runtime.xir_ops import power_of_two
 from npuforge.compile.ir.errors import FormatError, NpuforgeError, UsageError
 from npuforge.compile.ir.quantization import TensorQuant
 from npuforge.compile.xir.listing import border
@@ -42,7 +43,7 @@ def _dequantised(op: XOp, q: np.ndarray) -> np.ndarray:
 
 
 _COMPUTE: dict[str, Callable[[XOp, np.ndarray], np.ndarray]] = {
-    "fix2float": lambda op, q: np.ldexp(np.float64(q), -op.get("fix_point")).astype(np.float32),
+    "fix2float": lambda op, q: (q * np.float64(power_of_two(-op.get("fix_point")))).astype(np.float32),
     "npuforge::Dequantize": _dequantised,
     "npuforge::Cast": lambda op, bits: to_float32(bits),
     "transpose": lambda op, x: x.transpose(op.get("order")),
@@ -107,7 +108,7 @@ def _quant(tensor: XTensor) -> TensorQuant | None:
         return None
     attrs = {name: attr.value for name, attr in tensor.attrs.items()}
     if "fix_point" in attrs:
-        return TensorQuant(np.ldexp(np.ones(1), -attrs["fix_point"]), np.zeros(1, np.int32))
+        return TensorQuant(np.asarray([power_of_two(-attrs["fix_point"])]), np.zeros(1, np.int32))
     _check_scales(f"tensor {tensor.name!r}", tensor, tensor.attrs, _BORDER)
     mean = attrs.get("npuforge_image_mean")
     zero_point = np.asarray(attrs["npuforge_zero_point"], np.int32)

@@ -23,6 +23,7 @@ import numpy as np
 
 from npuforge.board_runtime.session import bin_path
 from npuforge.board_runtime.xir import Graph, Subgraph, Tensor
+from npuforge.board_runtime.xir_ops import power_of_two
 from npuforge.compile.ir.errors import NpuforgeError, UsageError
 
 Job = tuple[int, int]
@@ -236,12 +237,12 @@ _MESSAGES = 64  # kept, as the native runner does
 
 def get_input_scale(tensor: Tensor) -> float:
     """2**fix_point: what float values are multiplied by (`pow2` mode)."""
-    return float(np.ldexp(1.0, tensor.get_attr("fix_point")))
+    return power_of_two(tensor.get_attr("fix_point"))
 
 
 def get_output_scale(tensor: Tensor) -> float:
     """2**-fix_point: what int8 results are multiplied by (`pow2` mode)."""
-    return float(np.ldexp(1.0, -tensor.get_attr("fix_point")))
+    return power_of_two(-tensor.get_attr("fix_point"))
 
 
 def run_application(arguments: Sequence[str]) -> None:

@@ -229,7 +229,7 @@ class Graph(Attributes):
         from npuforge.board_runtime.xmodel_source import check_partitions
 
         if session is not None:
-            check_partitions(model, [partition["device"] for partition in session.meta["partitions"]])
+            check_partitions(model, session.name, [partition["device"] for partition in session.meta["partitions"]])
         for child in model.root.children:
             self._add(child, self._root)
 

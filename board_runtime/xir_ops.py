@@ -11,6 +11,11 @@ from typing import Any
 from npuforge.compile.ir.errors import UsageError
 
 
+def power_of_two(exponent: int) -> float:
+    """2**exponent as float64: 0 or infinity far outside of its range, where a hostile `fix_point` may lie."""
+    return math.ldexp(1.0, exponent) if exponent < 1024 else math.inf
+
+
 class Attributes:
     """What every object of XIR has: attributes by name."""
 

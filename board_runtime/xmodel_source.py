@@ -28,12 +28,7 @@ def open_xmodel(path: Path) -> XModelSource:
             model, None, f"{path}: a network without subgraphs, not compiled yet; there is nothing to run"
         )
     if not compiled:
-        return XModelSource(
-            model,
-            None,
-            f"{path}: no part of the network is on the NPU, so the file holds no .bin, which our runtime runs CPU subgraphs from; "
-            "open the build folder (model.bin) instead, or use the vendor's graph runner",
-        )
+        return _without_npu(path, model)
     if not any(_is_ours(child) for child in compiled):
         return XModelSource(
             model,
@@ -54,6 +49,22 @@ def open_xmodel(path: Path) -> XModelSource:
     return XModelSource(model, images[0])
 
 
+def _without_npu(path: Path, model: XModel) -> XModelSource:
+    """No child carries the `.bin`: it is the file of that name beside the .xmodel, as in a build folder."""
+    beside = path.with_suffix(".bin")
+    assert model.root is not None
+    if beside.is_file() and any("npuforge_partition" in child.attrs for child in model.root.children):
+        try:
+            return XModelSource(model, beside.read_bytes())
+        except OSError as error:
+            raise FormatError(f"{beside}: cannot be read ({error.strerror})") from None
+    return XModelSource(
+        model,
+        None,
+        f"{path}: no part of the network is on the NPU, so the file holds no .bin; running it needs {beside.name} of its build beside it",
+    )
+
+
 def _image(child: XSubgraph) -> bytes:
     return bytes((child.get("reg_id_to_parameter_value") or {}).get("REG_0", b""))
 
@@ -63,9 +74,14 @@ def _is_ours(child: XSubgraph) -> bool:
     return "npuforge_partition" in child.attrs or _image(child)[:4] == MAGIC.to_bytes(4, "little")
 
 
-def check_partitions(model: XModel, devices: list[str]) -> None:
-    """FormatError where a subgraph's `npuforge_partition` is no partition of its device. devices: of the `.bin`'s partitions, NPU or CPU."""
+def check_partitions(model: XModel, name: str, devices: list[str]) -> None:
+    """FormatError where the `.bin` is another network's, or a subgraph's `npuforge_partition` is no partition of its device. name, devices: the network of
+    the `.bin` and what its partitions run on, NPU or CPU."""
     assert model.root is not None
+    if model.name != name:
+        raise FormatError(
+            f"the .xmodel is of the network {model.name!r}, its .bin of {name!r}; compile the network again"
+        )
     for child in model.root.children:
         index, device = child.get("npuforge_partition"), child.get("device")
         wanted = "NPU" if device == "DPU" else "CPU"

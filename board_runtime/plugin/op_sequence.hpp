@@ -1,5 +1,5 @@
-// A CPU subgraph that is no partition of the .bin (`subgraph_outputs`: network outputs of the NPU as float), op by op.
-// Owns the memory between the ops.
+// A CPU subgraph that no .bin has as a partition, op by op: `subgraph_outputs` (network outputs of the NPU as float),
+// any of a network without an NPU partition. Owns the memory between the ops.
 #pragma once
 
 #include <map>

@@ -51,6 +51,15 @@ std::vector<char> binary_of(const xir::Subgraph& subgraph) {
     return std::move(found->second);
 }
 
+// Without a DPU subgraph the file holds no .bin.
+bool has_binary(const xir::Subgraph& subgraph) {
+    if (subgraph.has_attr(kParameters)) return true;
+    for (const xir::Subgraph* child : subgraph.get_root()->get_children()) {
+        if (child->has_attr(kParameters)) return true;
+    }
+    return false;
+}
+
 std::vector<Port> ports_of(const std::vector<const xir::Tensor*>& tensors) {
     std::vector<Port> ports;
     for (const xir::Tensor* tensor : tensors) ports.push_back({tensor->get_name(), at_border(*tensor)});
@@ -73,7 +82,8 @@ PluginRunner::PluginRunner(const xir::Subgraph* subgraph, const std::string& mod
     name_ = subgraph->get_name();
     inputs_ = subgraph->get_sorted_input_tensors();
     outputs_ = subgraph->get_sorted_output_tensors();
-    if (attribute<std::string>(*subgraph, "device") != "DPU" && !subgraph->has_attr(kPartition)) {
+    const bool npu = attribute<std::string>(*subgraph, "device") == "DPU";
+    if (!npu && !(subgraph->has_attr(kPartition) && has_binary(*subgraph))) {
         ops_ = std::make_unique<OpSequence>(*subgraph);
         return;
     }

@@ -3,6 +3,7 @@ that is importable), and a runner says what is needed. Also where a failed job s
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,8 +96,22 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return make_build(tmp_path_factory.mktemp("build"), "pow2")
 
 
-def test_a_network_without_npu_partition(tmp_path: Path) -> None:
-    """The file lists; the build folder beside it runs. Softmax by hand: of two values, ln 3 apart, 1/4 and 3/4."""
+CPU_ONLY = """
+import sys, numpy as np, xir, vart
+children = xir.Graph.deserialize(sys.argv[1]).get_root_subgraph().toposort_child_subgraph()
+(child,) = [c for c in children if c.get_attr("device") == "CPU"]
+runner = vart.Runner.create_runner(child, "run")
+given = np.array([[0.0, np.log(3.0)]], np.float32)
+result = np.zeros((1, 2), np.float32)
+assert runner.wait(runner.execute_async([given], [result])) == 0
+print(*map(float, result[0]))
+"""
+
+
+@pytest.fixture(scope="module")
+def host_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a network that is Softmax alone."""
+    folder = tmp_path_factory.mktemp("host")
     node = helper.make_node("Softmax", ["x"], ["y"], "s", axis=1)
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 2)) for n in "xy"]
     network = helper.make_model(
@@ -104,18 +119,48 @@ def test_a_network_without_npu_partition(tmp_path: Path) -> None:
         opset_imports=[helper.make_opsetid("", 13)],
         ir_version=8,
     )
-    given = np.array([[0.0, np.log(3.0)]], np.float32)
-    write_build(tmp_path, "pow2", onnx.shape_inference.infer_shapes(network), [{"x": given}])
-    graph = xir.Graph.deserialize(tmp_path / "model.xmodel")
-    root = graph.get_root_subgraph()
-    children = root.toposort_child_subgraph()
+    write_build(folder, "pow2", onnx.shape_inference.infer_shapes(network), [{"x": np.ones((1, 2), np.float32)}])
+    return folder
+
+
+def run_on_the_host(folder: Path, *modules: str, libraries: str = "") -> None:
+    """Softmax by hand: of two values, ln 3 apart, 1/4 and 3/4."""
+    (folder / "application.py").write_text(CPU_ONLY)
+    environment = dict(os.environ) | {"LD_LIBRARY_PATH": f"{os.environ.get('LD_LIBRARY_PATH', '')}:{libraries}"}
+    words = [sys.executable, *modules, folder / "application.py", folder / "model.xmodel"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose([float(v) for v in done.stdout.split()], [0.25, 0.75], rtol=0, atol=1e-6)
+
+
+def test_a_network_without_npu_partition_on_our_modules(host_only: Path) -> None:
+    run_on_the_host(host_only, "-m", "npuforge.board_runtime.vart")
+
+
+def test_a_network_without_npu_partition_on_the_vendors(host_only: Path) -> None:
+    run_on_the_host(host_only, libraries=str(vendor_folder()))
+
+
+def test_a_network_without_npu_partition_and_without_its_bin(host_only: Path, tmp_path: Path) -> None:
+    """It lists; a runner says what is missing. Another network's .bin is none of its."""
+    path = tmp_path / "model.xmodel"
+    path.write_bytes((host_only / "model.xmodel").read_bytes())
+    children = xir.Graph.deserialize(path).get_root_subgraph().toposort_child_subgraph()
     assert [c.get_attr("device") for c in children] == ["USER", "CPU"]
     (source,), (result,) = children[1].get_input_tensors(), children[1].get_output_tensors()
     assert (source.name, source.dims, result.dims, result.dtype) == ("x", [1, 2], [1, 2], "float32")
-    with pytest.raises(UsageError, match=r"no part of the network is on the NPU.* open the build folder \(model.bin\)"):
+    with pytest.raises(
+        UsageError, match=r"no part of the network is on the NPU.* needs model\.bin of its build beside it"
+    ):
         vart.Runner.create_runner(children[1], "run")
-    (output,) = vart.Runner.create_runner(tmp_path).run([given])
-    np.testing.assert_allclose(output, [[0.25, 0.75]], rtol=0, atol=1e-6)
+
+
+def test_another_networks_bin_beside_it(host_only: Path, build: Build, tmp_path: Path) -> None:
+    path = tmp_path / "model.xmodel"
+    path.write_bytes((host_only / "model.xmodel").read_bytes())
+    path.with_suffix(".bin").write_bytes((build.folder / "model.bin").read_bytes())
+    with pytest.raises(FormatError, match=r"of the network 'host', its \.bin of 'two_heads'"):
+        xir.Graph.deserialize(path)
 
 
 def test_a_network_that_is_not_compiled(build: Build, tmp_path: Path) -> None:
@@ -173,3 +218,22 @@ def test_a_failed_job_says_why(build: Build, capfd: pytest.CaptureFixture[str]) 
         assert "int64" in said
         assert runner.wait(runner.execute_async(runner.get_inputs(), runner.get_outputs())) == 0
         assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("fix_point", [2**31 - 1, -(2**31), 1100, -1100])
+def test_fix_points_beyond_every_float(build: Build, tmp_path: Path, fix_point: int) -> None:
+    """The outputs child: of int8 values 1 and float32's range, 2**-fix_point is 0 or infinity."""
+    model = read_xmodel(build.model)
+    for op in model.ops:
+        if op.type == "fix2float":
+            op.attrs["fix_point"] = Attr("int32", fix_point)
+    path = tmp_path / "net.xmodel"
+    path.write_bytes(to_message(model).SerializeToString())
+    runner = vart.Runner.create_runner(xir.Graph.deserialize(path).get_root_subgraph().get_children()[-1])
+    results = [np.full(t.dims, 77.0, np.float32) for t in runner.get_output_tensors()]
+    job = runner.execute_async([np.ones(t.dims, np.int8) for t in runner.get_input_tensors()], results)
+    assert runner.wait(job) == 0
+    assert all((r == (0.0 if fix_point > 0 else np.inf)).all() for r in results)
+    tensor = xir.Tensor("x", [1], "xint8", {"fix_point": fix_point})
+    assert vart.get_output_scale(tensor) == (0.0 if fix_point > 0 else np.inf)
+    assert vart.get_input_scale(tensor) == (np.inf if fix_point > 0 else 0.0)
