@@ -15,6 +15,7 @@ from npuforge.compile.ir.graph import Activation, Node
 from npuforge.compile.steps.infer import custom_activation, find_operator
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.hw_kernels.activations import apply_activation
+from npuforge.hw_kernels.bindings.model_types import tensor_types
 
 Feeds = Mapping[str, np.ndarray]
 _GPU = (
@@ -66,6 +67,7 @@ class OnnxRunner:
                 raise UsageError(
                     f"the model has no tensor '{name}'; ask for an input, an output or the output of a node"
                 )
+        self._types: dict[str, str] = {}
         self._segments = self._split()
 
     @property
@@ -112,6 +114,11 @@ class OnnxRunner:
     def _split(self) -> list[_Segment]:
         graph = self.model.graph
         levels = _alternate(list(graph.node))
+        if max(levels, default=0) > 0:
+            self._types = tensor_types(self.model)
+            custom = {t for n in graph.node if n.domain not in OPERATOR_DOMAINS for t in n.output}
+            for name in custom & self._types.keys():  # `_custom` gives real numbers as float32
+                self._types[name] = "float32" if np.dtype(self._types[name]).kind == "f" else self._types[name]
         segments: list[_Segment] = []
         for level in sorted(set(levels)):
             nodes = [n for n, found in zip(graph.node, levels, strict=True) if found == level]
@@ -143,7 +150,7 @@ class OnnxRunner:
             helper.make_graph(
                 nodes,
                 "segment",
-                [self.inputs.get(t) or helper.make_tensor_value_info(t, onnx.TensorProto.FLOAT, None) for t in inputs],
+                [self.inputs.get(t) or self._between(t) for t in inputs],
                 [onnx.ValueInfoProto(name=t) for t in outputs],
                 [self._constants[t] for t in read if t in self._constants],
             ),
@@ -151,6 +158,11 @@ class OnnxRunner:
             ir_version=min(self.model.ir_version, 10) if self.model.ir_version >= 4 else 4,
         )
         return _Segment(inputs, outputs, make_session(model, self._providers, self._threads))
+
+    def _between(self, tensor: str) -> onnx.ValueInfoProto:
+        """A tensor that goes from one segment to another; float32 where nobody knows better."""
+        dtype = np.dtype(self._types.get(tensor, "float32"))
+        return helper.make_tensor_value_info(tensor, helper.np_dtype_to_tensor_dtype(dtype), None)
 
 
 def _alternate(nodes: list[onnx.NodeProto]) -> list[int]:

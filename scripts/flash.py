@@ -10,6 +10,7 @@ import re
 import secrets
 import shlex
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +30,9 @@ TREE = ".dtbo"
 _REMOTE = re.compile(r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.@-]*):(?P<path>.*)", re.DOTALL)
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./+-]*")
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")  # fmt: skip
-_TAKEN = {"build": ("manifest.json",), "overlay": ("*.bit.bin", "*.xclbin")}  # what says that a folder is one of ours
+RECORD = ".npuforge-flash"  # in each flashed folder: the names of what was put there, its own included
 _LOADED = "loaded"
-_FOREIGN = 17  # a status of ours for a folder that is not of an earlier flash
+_FOREIGN = 17  # a status of ours for a folder that is not of an earlier flash, or holds more
 _ABSENT = 127  # a shell's status for a command that it does not find
 
 Steps = Callable[[str, int, int], None]
@@ -112,7 +113,7 @@ class LocalPlace:
         """WriteError where nothing can be written."""
         for folder in parts:
             there = self.folder / folder
-            if there.exists() and not any(any(there.glob(pattern)) for pattern in _TAKEN[folder]):
+            if (there.is_symlink() or there.exists()) and not _flashed(there):
                 raise WriteError(f"{there}: {_foreign(folder)}")
         try:
             if not self.folder.is_dir():
@@ -185,8 +186,10 @@ class RemotePlace:
         """DeviceError where the board cannot be reached or the folder not be made, WriteError where the place is taken."""
         self._do(f"mkdir -p {shlex.quote(self.path)}")
         for folder in parts:
-            known = " ".join(f"{folder}/{pattern}" for pattern in _TAKEN[folder])
-            looks = f"if [ -e {folder} ]; then for f in {known}; do [ ! -e $f ] || exit 0; done; exit {_FOREIGN}; fi"
+            record = f"{folder}/{RECORD}"
+            known = f'ls -A {folder} | while read -r n; do grep -qxF -e "$n" {record} || exit {_FOREIGN}; done'
+            ours = f"[ -d {folder} ] && [ ! -L {folder} ] && [ -f {record} ]"
+            looks = f"if [ -e {folder} ] || [ -L {folder} ]; then if {ours}; then {known}; else exit {_FOREIGN}; fi; fi"
             if self.run(f"cd {shlex.quote(self.path)} && {looks}").code == _FOREIGN:
                 raise WriteError(f"{self.name}/{folder}: {_foreign(folder)}")
         self._begun = True
@@ -281,7 +284,12 @@ def flash(
     try:
         place.begin(parts)
         for folder, part in parts.items():
-            place.copy(given[folder], part)
+            with tempfile.TemporaryDirectory(prefix="npuforge-") as temporary:
+                record = Path(temporary) / RECORD
+                record.write_text(
+                    "".join(f"{n}\n" for n in (*(f.name for f in given[folder]), RECORD)), encoding="utf-8"
+                )
+                place.copy([*given[folder], record], part)
             result.files += [f"{folder}/{file.name}" for file in given[folder]]
         steps("flash", 1, total)
         for folder, part in parts.items():
@@ -329,8 +337,17 @@ def _check(place: RemotePlace, program: str, settle: bool) -> str:
     return done.log.strip()
 
 
+def _flashed(folder: Path) -> bool:
+    """Whether an earlier flash put everything there that the folder holds."""
+    try:
+        names = (folder / RECORD).read_text(encoding="utf-8").splitlines()
+        return not folder.is_symlink() and all(path.name in names for path in folder.iterdir())
+    except (OSError, ValueError):
+        return False
+
+
 def _foreign(folder: str) -> str:
-    return f"is there and is no {folder} of an earlier flash, so nothing is replaced; choose another place with --to"
+    return f"is there and is no {folder} of an earlier flash, or holds more than that put there, so nothing is replaced; choose another place with --to"
 
 
 def _refuse_sources(place: LocalPlace | RemotePlace, sources: Mapping[str, Sequence[Path]]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import onnx
 
 from npuforge.compile.ascend import aicpu, tbe, tbe_arrays
+from npuforge.compile.ascend.array_prototype import prototype
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import InstructionError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.foreign_tools import run_tool
@@ -159,7 +160,7 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
                 f"{made.file}.py": tbe_arrays.source(made),
                 f"{made.file}.ini": tbe_arrays.information(made),
                 f"{made.file}_plugin.cc": tbe.parser_plugin(made.domain, made.type, versions[made.domain], "TVM"),
-                f"{made.file}_proto.cc": tbe_arrays.prototype(made),
+                f"{made.file}_proto.cc": prototype(made),
             }
             texts |= own
             build.operators[f"{made.domain}::{made.type}"] = list(own)

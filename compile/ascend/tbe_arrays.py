@@ -2,7 +2,7 @@
 
 The program is traced once for each set of input shapes and attribute values that the network has; the source picks the traced sequence by those it is called
 with. Arithmetic, comparisons and reductions are calls of `tbe.dsl`; what arranges elements (reshape, transpose, slices, gathering) is `tvm.compute`.
-The shape function knows the shapes of the network's nodes, as the source does.
+Prototype and shape function: array_prototype.py.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from npuforge.hw_kernels.dsl.array_trace import PAIRS, ArrayOperation, ArrayTrac
 
 Variant = tuple[tuple[Shape, ...], tuple[tuple[str, Any], ...]]
 SHAPE_WORDS = 9  # per output whose size the data tell: its rank, then its dimensions, int32
-_ATTRIBUTES: dict[int, tuple[str, str, str]] = {  # in an .ini, in a check of parameters, in a prototype
+ATTRIBUTES: dict[int, tuple[str, str, str]] = {  # in an .ini, in a check of parameters, in a prototype
     AttributeProto.INT: ("int", "INT", "Int"),
     AttributeProto.FLOAT: ("float", "FLOAT", "Float"),
     AttributeProto.INTS: ("listInt", "LIST_INT", "ListInt"),
     AttributeProto.FLOATS: ("listFloat", "LIST_FLOAT", "ListFloat"),
 }
-_DTYPES = {"float32": ("float", "DT_FLOAT"), "int64": ("int64", "DT_INT64")}
+DTYPES = {"float32": ("float", "DT_FLOAT"), "int64": ("int64", "DT_INT64")}
 _HELPERS = """def _number(value):
     return tvm.const(value, "float32")
 
@@ -94,6 +94,16 @@ class ArrayOperator:
         """Base name of its files."""
         return file_name(self.type)
 
+    def open_axes(self) -> list[int | None]:
+        """By output the axis whose size the data tell; UnsupportedError where nodes differ in that."""
+        found = [[r.axis if r.count >= 0 else None for r in trace.results] for trace in self.variants.values()]
+        if any(f != found[0] for f in found):
+            raise UnsupportedError(
+                f"{self.type}: by their attributes some of its nodes have outputs whose size the data tell and some have not; one operator of CANN has "
+                "the same on every node, so give all of them a threshold, or none"
+            )
+        return found[0]
+
     def add_node(
         self, node: onnx.NodeProto, attributes: dict[str, Any], shapes: dict[str, Shape], types: dict[str, str]
     ) -> None:
@@ -101,8 +111,8 @@ class ArrayOperator:
         for letter, tensors, own in (("input", node.input, self.inputs), ("output", node.output, self.outputs)):
             found = [types.get(t, "unknown") for t in tensors]
             for number, dtype in enumerate(found):
-                if dtype not in _DTYPES:
-                    raise InstructionError(f"{letter} {number} is {dtype}; expected {' or '.join(_DTYPES)}")
+                if dtype not in DTYPES:
+                    raise InstructionError(f"{letter} {number} is {dtype}; expected {' or '.join(DTYPES)}")
             if self.variants and found != own:
                 raise InstructionError(f"its {letter}s are {found}, another node's {own}")
             own[:] = found
@@ -138,7 +148,7 @@ def source(operator: ArrayOperator) -> str:
         for i, (shapes, given) in enumerate(operator.variants)
     )
     checks = ["REQUIRED_INPUT"] * len(inputs) + ["REQUIRED_OUTPUT"] * len(outputs)
-    checks += [f"REQUIRED_ATTR_{_ATTRIBUTES[operator.attributes[n]][1]}" for n in attributes] + ["KERNEL_NAME"]
+    checks += [f"REQUIRED_ATTR_{ATTRIBUTES[operator.attributes[n]][1]}" for n in attributes] + ["KERNEL_NAME"]
     signature = ", ".join([*inputs, *outputs, *attributes])
     placeholders = "\n".join(
         f'    data_{x} = tvm.placeholder(list({x}.get("shape")) or [1], name="data_{x}", dtype={x}.get("dtype").lower())'
@@ -183,7 +193,14 @@ def {operator.file}({signature}, kernel_name="{operator.file}"):
 
 
 def _literal(given: tuple[tuple[str, Any], ...]) -> str:
-    return repr({n: list(v) if isinstance(v, tuple) else v for n, v in given})
+    return "{" + ", ".join(f"{n!r}: {_value(v)}" for n, v in given) + "}"
+
+
+def _value(value: Any) -> str:
+    """A number or list of numbers as Python source, infinite ones too."""
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return repr(value) if np.isfinite(value) else f'float("{value!r}")'
 
 
 def _program(number: int, trace: ArrayTrace, inputs: list[str]) -> str:
@@ -278,108 +295,22 @@ def _expression(o: ArrayOperation, trace: ArrayTrace, inputs: list[str]) -> str:
 
 
 def _constant(value: float) -> str:
-    return f"_number({value!r})" if np.isfinite(value) else f'_number(float("{value!r}"))'
+    return f"_number({_value(value)})"
 
 
 def information(operator: ArrayOperator) -> str:
     """The operator information file (.ini) of CANN's operator library."""
     lines = [f"[{operator.type}]"]
-    sized = _sized(operator)
+    sized = operator.open_axes()
     for side, letter, types in (("input", "x", operator.inputs), ("output", "y", operator.outputs)):
         for i, dtype in enumerate(types):
-            fields = {"name": f"{letter}{i}", "dtype": _DTYPES[dtype][0], "paramType": "required", "format": "ND"}
+            fields = {"name": f"{letter}{i}", "dtype": DTYPES[dtype][0], "paramType": "required", "format": "ND"}
             if side == "output" and sized[i] is not None:
                 fields["outputShapeDependOnCompute"] = "true"
             lines += [f"{side}{i}.{key}={value}" for key, value in fields.items()]
     if operator.attributes:
         lines.append(f"attr.list={','.join(sorted(operator.attributes))}")
     for name in sorted(operator.attributes):
-        fields = {"type": _ATTRIBUTES[operator.attributes[name]][0], "value": "all", "paramType": "required"}
+        fields = {"type": ATTRIBUTES[operator.attributes[name]][0], "value": "all", "paramType": "required"}
         lines += [f"attr_{name}.{key}={text}" for key, text in fields.items()]
     return "\n".join([*lines, f"opFile.value={operator.file}", f"opInterface.value={operator.file}", ""])
-
-
-def _sized(operator: ArrayOperator) -> list[int | None]:
-    """By output the axis whose size the data tell; UnsupportedError where nodes differ in that."""
-    found = [[r.axis if r.count >= 0 else None for r in trace.results] for trace in operator.variants.values()]
-    if any(f != found[0] for f in found):
-        raise UnsupportedError(
-            f"{operator.type}: by their attributes some of its nodes have outputs whose size the data tell and some have not; one operator of CANN has "
-            "the same on every node, so give them two types"
-        )
-    return found[0]
-
-
-def prototype(operator: ArrayOperator) -> str:
-    """The C++ source of the operator's prototype and shape function, for CANN's op_proto library.
-
-    UnsupportedError where nodes with inputs of one shape have outputs of unlike shapes.
-    """
-    table: dict[tuple[Shape, ...], tuple[Shape, ...]] = {}
-    for (shapes, _), trace in operator.variants.items():
-        results = tuple(trace.operations[r.value].shape for r in trace.results)
-        if table.setdefault(shapes, results) != results:
-            raise UnsupportedError(
-                f"{operator.type}: by their attributes nodes with inputs {[list(s) for s in shapes]} have outputs of unlike shapes; CANN has one shape "
-                "function per type, so give them two types"
-            )
-    rows = "".join(f"        {{{_braces(shapes)}, {_braces(results)}}},\n" for shapes, results in table.items())
-    open_axes = ", ".join(str(-1 if axis is None else axis) for axis in _sized(operator))
-    lines = [f".INPUT(x{i}, TensorType({{{_DTYPES[t][1]}}}))" for i, t in enumerate(operator.inputs)]
-    lines += [f".OUTPUT(y{i}, TensorType({{{_DTYPES[t][1]}}}))" for i, t in enumerate(operator.outputs)]
-    lines += [f".REQUIRED_ATTR({n}, {_ATTRIBUTES[operator.attributes[n]][2]})" for n in sorted(operator.attributes)]
-    body = "\n".join(f"    {line}" for line in lines)
-    types = ", ".join(_DTYPES[t][1] for t in operator.outputs)
-    return f"""// Generated by npuforge: prototype and shape function of {operator.domain}::{operator.type}, for CANN's op_proto library.
-#include "graph/operator_reg.h"
-
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
-namespace ge {{
-
-REG_OP({operator.type})
-{body}
-    .OP_END_FACTORY_REG({operator.type})
-
-IMPLEMT_COMMON_INFERFUNC({operator.type}InferShape) {{
-    using Shapes = std::vector<std::vector<std::int64_t>>;
-    const std::vector<std::pair<Shapes, Shapes>> known = {{
-{rows}    }};
-    const std::vector<int> open = {{{open_axes}}};  // the axis whose size the data tell, -1: none
-    const std::vector<DataType> types = {{{types}}};
-    Shapes given;
-    for (int i = 0; i < {len(operator.inputs)}; ++i)
-        given.push_back(op.GetInputDescByName(("x" + std::to_string(i)).c_str()).GetShape().GetDims());
-    for (const auto& row : known) {{
-        if (row.first != given) continue;
-        for (std::size_t i = 0; i < open.size(); ++i) {{
-            const std::string name = "y" + std::to_string(i);
-            TensorDesc desc = op.GetOutputDescByName(name.c_str());
-            std::vector<std::int64_t> dims = row.second[i];
-            if (open[i] >= 0) {{
-                std::vector<std::pair<std::int64_t, std::int64_t>> range;
-                for (const std::int64_t dim : dims) range.emplace_back(dim, dim);
-                range[static_cast<std::size_t>(open[i])].first = 0;
-                dims[static_cast<std::size_t>(open[i])] = UNKNOWN_DIM;
-                desc.SetShapeRange(range);
-            }}
-            desc.SetShape(Shape(dims));
-            desc.SetDataType(types[i]);
-            op.UpdateOutputDesc(name.c_str(), desc);
-        }}
-        return GRAPH_SUCCESS;
-    }}
-    return GRAPH_FAILED;
-}}
-COMMON_INFER_FUNC_REG({operator.type}, {operator.type}InferShape);
-
-}}  // namespace ge
-"""
-
-
-def _braces(shapes: tuple[Shape, ...]) -> str:
-    """As a C++ initialiser of vectors."""
-    return "{" + ", ".join("std::vector<std::int64_t>{" + ", ".join(map(str, s)) + "}" for s in shapes) + "}"

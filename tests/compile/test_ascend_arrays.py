@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from tbe_stand_in import as_tensor, install, numpy_modules, run_tvm, tvm_modules
 
 from npuforge.compile.ascend import aicpu, flow, tbe_arrays
+from npuforge.compile.ascend.array_prototype import prototype
 from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import InstructionError
 from npuforge.compile.ir.graph import Node
@@ -252,6 +253,8 @@ int main() {
     ge::Operator op;
     op.tensors["x0"].SetShape(ge::Shape({25, 5}));
     op.tensors["x1"].SetShape(ge::Shape({2, 25}));
+    op.floats["iou_threshold"] = {0.3f};
+    op.floats["score_threshold"] = {0.2f};
     op.tensors["y0"];
     const auto function = ge::shape_functions().at("RotatedNms");
     if (function(op) != ge::GRAPH_SUCCESS) return 1;
@@ -267,13 +270,59 @@ int main() {
 def test_shape_function(tmp_path: Path) -> None:
     """Of an output whose size the data tell: an unknown dimension and its range."""
     node, inputs, _ = subject("npuforge::RotatedNms", 0)
-    text = tbe_arrays.prototype(operator_of("npuforge::RotatedNms", node, inputs))
+    text = prototype(operator_of("npuforge::RotatedNms", node, inputs))
     (tmp_path / "p.cpp").write_text(text + SHAPES)
     stand_ins = Path(__file__).parent / "cann_stand_in"
     words = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{stand_ins}", "p.cpp", "-o", "p"]
     subprocess.run(words, cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "p"], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout == "-1 2 0..50 2..2 "
+
+
+def test_infinite_attributes_are_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A score_threshold of -inf keeps every box."""
+    _, inputs, _ = subject("npuforge::RotatedNms", 0)
+    node = Node("n", "npuforge::RotatedNms", ["x0", "x1"], ["y"], {"score_threshold": float("-inf")})
+    operator = operator_of("npuforge::RotatedNms", node, inputs)
+    install(monkeypatch, numpy_modules([]))
+    space: dict[str, Any] = {}
+    exec(compile(tbe_arrays.source(operator), operator.file, "exec"), space)
+    found = space["rotated_nms_compute"](*map(as_tensor, inputs), {"shape": ()}, float("-inf"))
+    wide = [x.astype(np.float64) for x in inputs]
+    expected = registry()[node.op].reference(node, wide)
+    compare(sized(found, next(iter(operator.variants.values()))), expected, 0.0)
+    assert "near(attr_score_threshold, -HUGE_VAL)" in prototype(operator)
+
+
+UNALIGN = """
+#include <cstdio>
+int main() {
+    for (const int channels : {3, 7}) {
+        ge::Operator op;
+        op.tensors["x0"].SetShape(ge::Shape({2, 4, 5, 16}));
+        op.ints["channels"] = {channels};
+        op.tensors["y0"];
+        if (ge::shape_functions().at("UnalignNhwc16")(op) != ge::GRAPH_SUCCESS) return 1;
+        for (const auto d : op.tensors["y0"].GetShape().GetDims()) std::printf("%d ", static_cast<int>(d));
+    }
+    return 0;
+}
+"""
+
+
+def test_shapes_by_attribute(tmp_path: Path) -> None:
+    """Two nodes with inputs of one shape, told apart by what their attributes say."""
+    inputs = [np.zeros((2, 4, 5, 16), np.float32)]
+    operator = operator_of(
+        "npuforge::UnalignNhwc16", Node("n", "npuforge::UnalignNhwc16", ["x"], ["y"], {"channels": 3}), inputs
+    )
+    operator.add([inputs[0].shape], {"channels": 7})
+    (tmp_path / "p.cpp").write_text(prototype(operator) + UNALIGN)
+    stand_ins = Path(__file__).parent / "cann_stand_in"
+    words = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{stand_ins}", "p.cpp", "-o", "p"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "p"], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "2 3 4 5 2 7 4 5 "
 
 
 @pytest.mark.parametrize("number", range(len(SUBJECTS)))
@@ -292,7 +341,7 @@ def test_every_shape_function_compiles(number: int, tmp_path: Path) -> None:
     for shape, found, by_data in zip(results, expected, sized_by_data, strict=True):
         assert len(shape) == found.ndim
         assert all(n >= m if by_data else n == m for n, m in zip(shape, found.shape, strict=True))
-    (tmp_path / "p.cpp").write_text(tbe_arrays.prototype(operator))
+    (tmp_path / "p.cpp").write_text(prototype(operator))
     words = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
     subprocess.run([*words, f"-I{Path(__file__).parent / 'cann_stand_in'}", "p.cpp"], cwd=tmp_path, check=True)
 

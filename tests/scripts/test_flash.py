@@ -14,6 +14,7 @@ from board_stand_in import ARCH, StandIn, running
 from command_line import CommandLine, tree
 
 from npuforge.hw_kernels.arch import load
+from npuforge.scripts.flash import RECORD
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 SSH = """#!/bin/sh
@@ -76,6 +77,11 @@ def overlay(folder: Path, board_json: Path | None = None, name: str = "npu.bit.b
     return folder
 
 
+def flashed(folder: Path) -> dict[str, bytes | None]:
+    """What `flash` put there, without its own record."""
+    return {name: data for name, data in tree(folder).items() if name != RECORD}
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
@@ -93,8 +99,8 @@ def test_whole_way(command: CommandLine, board: Board, tmp_path_factory: pytest.
         found = json.loads(result.out)
         assert found["overlay"] == "loaded" and ": as expected" in found["check"]
         there = board.destination
-        assert tree(there / "build") == tree(Path("build")) and names(there) == {"build", "overlay"}
-        assert names(there / "overlay") == {"npu.bit.bin", "npu.dtbo", "board.json"}
+        assert flashed(there / "build") == tree(Path("build")) and names(there) == {"build", "overlay"}
+        assert names(there / "overlay") == {"npu.bit.bin", "npu.dtbo", "board.json", RECORD}
         loaded = (board.tools / "loaded").read_text().split()
         assert loaded == ["-b", f"{there}/overlay/npu.bit.bin", "-o", f"{there}/overlay/npu.dtbo"]
         assert all(line.startswith("root@board: ") for line in board.log)
@@ -120,13 +126,15 @@ def test_folder(command: CommandLine, tmp_path_factory: pytest.TempPathFactory) 
     (card / "boot.cfg").write_text("x")
     result = command("flash", "build", "--to", card / "npuforge", "--overlay", overlay(Path("ov")))
     assert result.code == 0 and "overlay: not loaded: copied only" in result.out
-    assert names(card / "npuforge" / "overlay") == {"npu.bit.bin", "npu.dtbo"}
+    assert names(card / "npuforge" / "overlay") == {"npu.bit.bin", "npu.dtbo", RECORD}
     (card / "npuforge" / "build" / "left.txt").write_text("of an earlier build")
+    with (card / "npuforge" / "build" / RECORD).open("a") as record:
+        record.write("left.txt\n")
     with tarfile.open("b.tar", "w") as archive:
         for file in sorted(Path("build").iterdir()):
             archive.add(file, file.name)
     assert command("flash", "b.tar", "--to", card / "npuforge").code == 0
-    assert tree(card / "npuforge" / "build") == tree(Path("build"))
+    assert flashed(card / "npuforge" / "build") == tree(Path("build"))
     assert names(card) == {"boot.cfg", "npuforge"} and names(card / "npuforge") == {"build", "overlay"}
 
 
@@ -196,10 +204,24 @@ def test_refusals(command: CommandLine, board: Board, tmp_path_factory: pytest.T
     taken = tmp_path_factory.mktemp("taken")
     (taken / "build").mkdir()
     (taken / "build" / "thesis.txt").write_text("x")
-    foreign = ("is there and is no build of an earlier flash",)
+    foreign = ("is there and is no build of an earlier flash, or holds more than that put there",)
     command.refused(1, foreign, "flash", "build", "--to", taken)
     command.refused(1, foreign, "flash", "build", "--to", f"board:{taken}")
     assert names(taken / "build") == {"thesis.txt"} and names(taken) == {"build"}
+    (taken / "build" / "manifest.json").write_text('{"name": "my web app"}')
+    command.refused(1, foreign, "flash", "build", "--to", taken)
+    command.refused(1, foreign, "flash", "build", "--to", f"board:{taken}")
+    for to in (taken / "mine", f"board:{taken}/theirs"):
+        assert command("flash", "build", "--to", to).code == 0
+        place = taken / str(to).rpartition("/")[2] / "build"
+        assert command("flash", "build", "--to", to).code == 0  # of an earlier flash
+        (place / "notes.txt").write_text("x")
+        command.refused(1, foreign, "flash", "build", "--to", to)
+        assert (place / "notes.txt").is_file()
+        place.rename(place.with_name("moved"))
+        place.symlink_to(place.with_name("moved"))
+        command.refused(1, foreign, "flash", "build", "--to", to)
+        assert place.is_symlink() and names(place.parent) == {"build", "moved"}
 
 
 def test_overlays_refused(command: CommandLine, board: Board, tmp_path_factory: pytest.TempPathFactory) -> None:
