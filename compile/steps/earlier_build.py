@@ -35,13 +35,16 @@ def listed(folder: Path) -> None:
 
 
 def left_by_earlier(folder: Path, new: Path) -> list[Path]:
-    """The files in `folder` that builds of the kind of `new` recorded there list or are known to have. A record that is not ours counts for nothing."""
+    """The files in `folder` that builds recorded there list or are known to have, where they are of the kind of `new` or lose a file to it. A record that is
+    not ours counts for nothing."""
     names: set[str] = set()
+    made_now = {file.name for file in new.iterdir()}
     for name, (key, made) in _RECORDS.items():
         record = _read(folder / name, key)
-        if record and (new / name).is_file():
+        own = {n for n in record.get("files", ()) if isinstance(n, str)}
+        if record and (name in made_now or own & made_now):
             of_a_dpu = _OF_A_DPU if record.get("target") else ()
-            names |= {name, *made, *of_a_dpu, *(n for n in record.get("files", ()) if isinstance(n, str))}
+            names |= {name, *made, *of_a_dpu, *own}
     return [folder / n for n in sorted(names) if Path(n).name == n and (folder / n).is_file()]
 
 
