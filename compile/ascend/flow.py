@@ -94,8 +94,8 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
 
 def array_operators(model: onnx.ModelProto, names: list[str]) -> tuple[list[tbe_arrays.ArrayOperator], dict[str, str]]:
     """Those of the custom operators `names` whose array program takes every node of the network; why each of the others has no source."""
-    shapes, types = tensor_shapes(model), tensor_types(model)
     found, reasons = [], {}
+    shapes, types = (tensor_shapes(model), tensor_types(model)) if names else ({}, {})
     for name in names:
         nodes = [n for n in model.graph.node if operator_name(n.domain, n.op_type) == name]
         operator = find_operator(name)

@@ -53,7 +53,7 @@ def _kind(value: Any) -> str:
 
 def without_branches(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, If and Loop of constant condition and count written out where a custom node is inside; UnsupportedError for one that stays inside."""
-    if not any(True for _ in _nested(model)):
+    if next(_nested(model), None) is None:
         return model
     written = write_out(model)
     for outer, node in _nested(written):

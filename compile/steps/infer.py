@@ -51,10 +51,7 @@ def propagate(graph: Graph) -> None:
             _infer(graph, node)
             kept.append(node)
             continue
-        for name, value in zip(node.outputs, values, strict=False):
-            if name:
-                graph.constants[name] = value
-                graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+        _keep(graph, node, values)
         keep_grid(graph, node)
     graph.nodes = kept
     _refuse_open_convolutions(graph)
@@ -79,7 +76,14 @@ def fill_shapes(graph: Graph) -> None:
             values = _constant_outputs(graph, node)
             if values is None:
                 _infer(graph, node)
-        for name, value in zip(node.outputs, values or (), strict=False):
+        if values is not None:
+            _keep(graph, node, values)
+
+
+def _keep(graph: Graph, node: Node, values: list[np.ndarray]) -> None:
+    """The node's outputs as constants."""
+    for name, value in zip(node.outputs, values, strict=False):
+        if name:
             graph.constants[name] = value
             graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
 

@@ -27,15 +27,19 @@ def _int32(*terms: int) -> None:
         )
 
 
-def _spatial(op: XOp, x: Shape) -> Shape:
-    """Sizes behind the window, in the tensor's order."""
+def _window(op: XOp) -> tuple[list[int], list[int], list[int], list[int], str]:
+    """kernel, stride, dilation, pad (with XIR's defaults) and pad_mode; a `-fix` operator rounds down."""
     _positive(op, "kernel", "stride", "dilation")
     kernel, stride = op.get("kernel"), op.get("stride")
-    count = len(kernel)
-    dilation, pad = op.get("dilation", [1] * count), op.get("pad", [0] * (2 * count))
-    mode = "FLOOR" if op.type.endswith("-fix") else op.get("pad_mode")
-    result = [0] * count
-    for i, axis in enumerate(_AXES[count]):
+    dilation, pad = op.get("dilation", [1] * len(kernel)), op.get("pad", [0] * (2 * len(kernel)))
+    return kernel, stride, dilation, pad, "FLOOR" if op.type.endswith("-fix") else op.get("pad_mode")
+
+
+def _spatial(op: XOp, x: Shape) -> Shape:
+    """Sizes behind the window, in the tensor's order."""
+    kernel, stride, dilation, pad, mode = _window(op)
+    result = [0] * len(kernel)
+    for i, axis in enumerate(_AXES[len(kernel)]):
         _int32(x[axis], *pad[2 * i : 2 * i + 2], kernel[i] * dilation[i], stride[i])
         padded, span, step = x[axis] + pad[2 * i] + pad[2 * i + 1], (kernel[i] - 1) * dilation[i] + 1, stride[i]
         result[axis - 1] = {
@@ -48,13 +52,9 @@ def _spatial(op: XOp, x: Shape) -> Shape:
 
 
 def _transposed_spatial(op: XOp, x: Shape) -> Shape:
-    _positive(op, "kernel", "stride", "dilation")
-    kernel, stride = op.get("kernel"), op.get("stride")
-    count = len(kernel)
-    dilation, pad = op.get("dilation", [1] * count), op.get("pad", [0] * (2 * count))
-    mode = "FLOOR" if op.type.endswith("-fix") else op.get("pad_mode")
-    result = [0] * count
-    for i, axis in enumerate(_AXES[count]):
+    kernel, stride, dilation, pad, mode = _window(op)
+    result = [0] * len(kernel)
+    for i, axis in enumerate(_AXES[len(kernel)]):
         _int32(x[axis] * stride[i], *pad[2 * i : 2 * i + 2], kernel[i] * dilation[i])
         spread = (x[axis] - 1) * stride[i]
         if mode == "SAME":
