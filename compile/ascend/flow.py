@@ -146,24 +146,21 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
     with staging(options.output, sources=options.sources) as folder:
         (folder / "model.onnx").write_bytes(model.SerializeToString())
         texts: dict[str, str] = {}
-        for operator in operators:
+        with_source = [
+            (o.domain, o.type, o.file, tbe.source(o), tbe.information(o), tbe.prototype(o)) for o in operators
+        ]
+        with_source += [
+            (o.domain, o.type, o.file, tbe_arrays.source(o), tbe_arrays.information(o), prototype(o)) for o in of_arrays
+        ]
+        for domain, kind, file, source, information, proto in with_source:
             own = {
-                f"{operator.file}.py": tbe.source(operator),
-                f"{operator.file}.ini": tbe.information(operator),
-                f"{operator.file}_plugin.cc": tbe.plugin(operator, versions[operator.domain]),
-                f"{operator.file}_proto.cc": tbe.prototype(operator),
+                f"{file}.py": source,
+                f"{file}.ini": information,
+                f"{file}_plugin.cc": tbe.parser_plugin(domain, kind, versions[domain], "TVM"),
+                f"{file}_proto.cc": proto,
             }
             texts |= own
-            build.operators[f"{operator.domain}::{operator.type}"] = list(own)
-        for made in of_arrays:
-            own = {
-                f"{made.file}.py": tbe_arrays.source(made),
-                f"{made.file}.ini": tbe_arrays.information(made),
-                f"{made.file}_plugin.cc": tbe.parser_plugin(made.domain, made.type, versions[made.domain], "TVM"),
-                f"{made.file}_proto.cc": prototype(made),
-            }
-            texts |= own
-            build.operators[f"{made.domain}::{made.type}"] = list(own)
+            build.operators[f"{domain}::{kind}"] = list(own)
         if on_ai_cpu:
             texts |= aicpu.files(on_ai_cpu, versions)
         for name, entry in zip(build.on_ai_cpu, on_ai_cpu, strict=True):

@@ -169,7 +169,7 @@ def test_information_and_plugin() -> None:
     assert lines[0] == "[CustomGELU]" and "opFile.value=custom_gelu" in lines and "attr.list=slope" in lines
     assert "attr_slope.type=float" in lines and "attr_slope.defaultValue=1.0" in lines
     assert "input0.dtype=float16,float" in lines and "output0.name=y" in lines
-    assert '.OriginOpType("org.somewhere::3::CustomGELU")' in tbe.plugin(operator, 3)
+    assert '.OriginOpType("org.somewhere::3::CustomGELU")' in tbe.parser_plugin("org.somewhere", "CustomGELU", 3, "TVM")
 
 
 SHAPES = """
