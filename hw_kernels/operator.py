@@ -7,7 +7,7 @@ code generator, its NPU-DSL `program` and cycle `cost`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -136,6 +136,17 @@ class Op:
     def infer(self, node: Node, shapes: list[Shape]) -> list[Shape]:
         """Output shapes (ONNX order) from the shapes of all inputs, constants included; −1 is a dimension that only the data decide."""
         raise NotImplementedError
+
+    def absent_input(self, position: int, shapes: Sequence[Shape | None]) -> np.ndarray | None:
+        """What leaving out the optional input at `position` is equal to, from the shapes of those given; None where it is required or a shape is unknown."""
+        return None
+
+    def completed(self, inputs: list[Any]) -> list[Any]:
+        """The inputs (arrays, ONNX order), with those at the end that were left out and equal something."""
+        shapes = [np.shape(x) for x in inputs]
+        while (value := self.absent_input(len(inputs), shapes)) is not None:
+            inputs = [*inputs, value]
+        return inputs
 
     def largest(self, node: Node, shapes: list[Shape]) -> list[Shape]:
         """Output shapes with the most elements there can be where `infer` says −1; an .xmodel declares these."""

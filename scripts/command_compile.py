@@ -64,11 +64,11 @@ def _for_dpu(choices: m.Choices, output: Path, target: DpuTarget, silu: str, jso
     print(f"written: {output}/")
 
 
-def _for_ascend(choices: m.Choices, output: Path, target: str, json: bool) -> None:
+def _for_ascend(choices: m.Choices, output: Path, target: str, standard: bool, json: bool) -> None:
     """ONNX and CANN's files; the lines that say what was made."""
     soc = soc_of(target)
     with progress(json) as show:
-        build = compile_for_ascend(choices.check(output, show), soc)
+        build = compile_for_ascend(choices.check(output, show), soc, standard)
     if json:
         print_json(build.to_json())
         return
@@ -99,6 +99,13 @@ def register(app: typer.Typer) -> None:
         silu: Annotated[
             str, typer.Option("--silu", help="With a DPU: keep (SiLU on the CPU) or hardswish (replaces it)")
         ] = "keep",
+        standard: Annotated[
+            bool,
+            typer.Option(
+                "--standard",
+                help="With CANN: write custom operators that standard ones compose (ConvBnLeakyRelu, RotatedConv) as those",
+            ),
+        ] = False,
         picture: m.PlacementGraph = None,
         layers: Annotated[bool, typer.Option("--layers", help="Print the performance summary of every layer")] = False,
         json: m.Json = False,
@@ -108,6 +115,8 @@ def register(app: typer.Typer) -> None:
         """Compile a network. Example: npuforge compile net.onnx --calib images/ --arch nf-b4096 -o build/"""
         if silu != "keep" and not target.startswith(DPU):
             raise UsageError(f"--silu {silu}: belongs to --target dpu:...; leave it out")
+        if standard and not target.startswith(ASCEND):
+            raise UsageError("--standard: belongs to --target ascend:...; leave it out")
         if picture is not None:
             if target != NPUFORGE:
                 raise UsageError(f"--graph {picture}: shows what our NPU takes; leave it out with --target {target}")
@@ -117,7 +126,7 @@ def register(app: typer.Typer) -> None:
         if target.startswith((DPU, ASCEND)):
             _refuse_unused(context, target, choices.mode)
         if target.startswith(ASCEND):
-            _for_ascend(choices, output, target, json)
+            _for_ascend(choices, output, target, standard, json)
             return
         if target != NPUFORGE:
             _for_dpu(choices, output, load_target(target), silu, json)

@@ -62,15 +62,15 @@ class Notes:
 
 
 def cell(op: Op, level: str, notes: Notes) -> str:
-    """✓, ✓ with the operators that have the level in this one's place or "own kernel" or "array program", or a mark with the reason."""
+    """✓, ✓ with the operators that have the level in this one's place or "own kernel", or (also) "array program", or a mark with the reason."""
     if declared(op, level):
         return YES
     if own_kernel(op, level) is not None:
         return f"{YES} own kernel"
+    found = through(op, level)
     if level == "DSL" and array_program(op) is not None:
-        return f"{YES} array program"
-    others = through(op, level)
-    return f"{YES} {', '.join(others)}" if others else notes.mark(reason(op, level))
+        found = [*found, "array program"]
+    return f"{YES} {', '.join(found)}" if found else notes.mark(reason(op, level))
 
 
 def page() -> str:

@@ -1,8 +1,8 @@
 """`--target ascend:SOC`: the network as ONNX with its custom domain, CANN's files for each custom operator, the `atc` command line.
 
 Files: `model.onnx`; per operator `<name>.py` (TBE source from its NPU-DSL program, over tiles: tbe.py, over arrays: tbe_arrays.py), `.ini`, `_plugin.cc`,
-prototypes; nodes that a program refuses are computed by the AI CPU (aicpu.py); `atc.sh`; `ascend.json`; `atc.log` and `model.om` only where `atc` is.
-Compositions of standard operators without a program are written as those.
+prototypes; nodes that a program refuses are computed by the AI CPU (aicpu.py), or written as standard operators where these compose them; `atc.sh`;
+`ascend.json`; `atc.log` and `model.om` only where `atc` is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import onnx
 
 from npuforge.compile.ascend import aicpu, tbe, tbe_arrays
 from npuforge.compile.ascend.array_prototype import prototype
+from npuforge.compile.ascend.complete import write_out
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import InstructionError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.foreign_tools import run_tool
@@ -127,11 +128,22 @@ def command_line(model: onnx.ModelProto, soc: str) -> list[str]:
     return [*words, "--input_format=ND", f"--input_shape={';'.join(inputs)}"]
 
 
-def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
-    """Writes everything; runs `atc` where it is on the path. NpuforgeError where that fails: all other files are in place then."""
+def lower_compositions(model: onnx.ModelProto, all_of_them: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """Writes, in `model`, operators that standard ones compose as those: where their programs refuse a node, or all; node -> operator, operator -> refusal."""
+    names = dict.fromkeys(operator_name(n.domain, n.op_type) for n in model.graph.node if n.domain not in STANDARD)
+    composed = {name for name in names if (own := find_operator(name)) is not None and own.lowers_to}
+    _, refused = ([], {}) if all_of_them else array_operators(model, sorted(composed))
+    written = composed if all_of_them else composed & refused.keys()
+    return lower(model, kept_as_is=lambda op: not written.intersection(op.onnx)), refused
+
+
+def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> AscendBuild:
+    """Writes everything; runs `atc` where it is on the path. NpuforgeError where that fails: all other files are in place then. `standard`: operators that
+    standard ones compose are written as those, even with a program of their own."""
     ctx, build = Context(options), AscendBuild(soc)
     model = prepare_export(options.model, options.shapes)
-    build.lowered = lower(model, kept_as_is=lambda op: program_of(op) is not None)
+    write_out(model)
+    build.lowered, refused = lower_compositions(model, standard)
     operators, others = custom_operators(model)
     of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())))
     signatures, _ = signatures_of(model)
@@ -170,7 +182,10 @@ def compile_for_ascend(options: Options, soc: str) -> AscendBuild:
             (folder / file).write_text(text, encoding="utf-8")
         line = shlex.join(build.command)
         (folder / "atc.sh").write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
-        ctx.note(f"node '{node}' ({name}) is written as standard operators" for node, name in build.lowered.items())
+        ctx.note(
+            f"node '{node}' ({name}) is written as standard operators{f': {refused[name]}' if name in refused else ''}"
+            for node, name in build.lowered.items()
+        )
         ctx.note(
             f"{name}: the AI CPU computes it, with {aicpu.KERNELS}: {reason}"
             for name, reason in build.on_ai_cpu.items()

@@ -1,7 +1,7 @@
 """TBE source and operator information for CANN, generated from an operator's array program of the NPU DSL.
 
 The program is traced once for each set of input shapes and attribute values that the network has; the source picks the traced sequence by those it is called
-with. Arithmetic, comparisons and reductions are calls of `tbe.dsl`; what arranges elements (reshape, transpose, slices, gathering) is `tvm.compute`.
+with. Arithmetic, comparisons and reductions are calls of `tbe.dsl`; what arranges elements (reshape, transpose, slices, gathering), and products of matrices, are `tvm.compute`.
 Prototype and shape function: array_prototype.py.
 """
 
@@ -67,6 +67,12 @@ def _gather(x, indices):
     rank = len(indices.shape)
     shape = [int(n) for n in (*indices.shape, *x.shape[1:])]
     return tvm.compute(shape, lambda *i: x(whole(*i[:rank]), *i[rank:]))
+
+
+def _matmul(a, b):
+    along = tvm.reduce_axis((0, int(a.shape[2])), name="along")
+    shape = [int(n) for n in (*a.shape[:2], b.shape[2])]
+    return tvm.compute(shape, lambda i, m, n: tvm.sum(a(i, m, along) * b(i, along, n), axis=[along]))
 
 
 def _same(found, expected):
@@ -270,6 +276,8 @@ def _expression(o: ArrayOperation, trace: ArrayTrace, inputs: list[str]) -> str:
         return f"tbe.v{kind}{suffix}({like(x[0])}, {like(x[1])})"
     if kind in ("abs", "exp"):
         return f"tbe.v{kind}(v{x[0]})"
+    if kind == "sqrt":
+        return f"tbe.vsqrt(v{x[0]}, 1)"  # accurate, not fast
     if kind == "floor":
         return f'tbe.cast_to(tbe.floor(v{x[0]}), "float32")'
     if kind == "select":
@@ -277,6 +285,8 @@ def _expression(o: ArrayOperation, trace: ArrayTrace, inputs: list[str]) -> str:
         return f'tbe.vcmpsel({first}, {second}, "{o.word}", {then}, {otherwise})'
     if kind == "reduce":
         return f"tbe.reduce_{o.word}(v{x[0]}, axis={list(o.axes)}, keepdims=True)"
+    if kind == "matmul":
+        return f"_matmul(v{x[0]}, v{x[1]})"
     if kind == "broadcast":
         value = f"v{x[0]}" if isinstance(x[0], int) else _constant(x[0])
         return f"tbe.broadcast({value}, {list(o.shape)})"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.compile.ir.graph import Node
 from npuforge.compile.steps.control_flow import write_out
-from npuforge.compile.steps.onnx_nodes import STANDARD
+from npuforge.compile.steps.onnx_nodes import STANDARD, operator_name
 from npuforge.hw_kernels import operator as operators
 from npuforge.hw_kernels.levels import folder
 
@@ -49,6 +50,35 @@ def _kind(value: Any) -> str:
     if isinstance(value, str | bytes):
         return "a text"
     return "a list" if isinstance(value, list | tuple | np.ndarray) else "a number"
+
+
+def fill_absent_inputs(
+    model: onnx.ModelProto, shapes_of: Callable[[onnx.ModelProto], dict[str, tuple[int, ...]]]
+) -> None:
+    """Gives, in `model`, custom nodes the constants that optional inputs without a name equal (`Op.absent_input`), where the operator says so. `shapes_of`:
+    shapes by tensor, asked for only where there is such an input."""
+    shapes: dict[str, tuple[int, ...]] | None = None
+    for node in model.graph.node:
+        if node.domain in STANDARD or all(node.input):
+            continue
+        operator = operators.find(operator_name(node.domain, node.op_type))
+        shapes = shapes_of(model) if shapes is None else shapes
+        known = [shapes.get(t) for t in node.input]
+        for position, tensor in enumerate(node.input):
+            value = None if tensor or operator is None else operator.absent_input(position, known)
+            if value is not None:
+                name = _unused(model, f"{node.name}/input{position}")
+                model.graph.initializer.append(numpy_helper.from_array(value, name))
+                node.input[position] = name
+
+
+def _unused(model: onnx.ModelProto, name: str) -> str:
+    """A name of no tensor: `name`, or with a number behind it."""
+    graph = model.graph
+    taken = {i.name for i in graph.initializer} | {v.name for v in graph.input}
+    taken |= {t for n in graph.node for t in n.output}
+    numbered = (f"{name}_{count}" for count in range(2, len(taken) + 3))
+    return next(n for n in (name, *numbered) if n not in taken)
 
 
 def without_branches(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.steps.control_flow import write_out
-from npuforge.compile.steps.custom_nodes import without_branches
+from npuforge.compile.steps.custom_nodes import fill_absent_inputs, without_branches
 from npuforge.compile.steps.dequantise import take_pairs
 from npuforge.compile.steps.functions import Origins, expand_functions
 from npuforge.compile.steps.infer import fill_shapes, propagate
@@ -91,7 +91,7 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
 def prepare_model(
     source: str | Path | onnx.ModelProto, shapes: Shapes | None = None, dynamic: bool = False
 ) -> onnx.ModelProto:
-    """The checked model with every node named, every input static, bfloat16 as float32; else arithmetic untouched (this is what the float reference
+    """The checked model with every node named, every input static, bfloat16 as float32, absent bias of custom nodes written out; else arithmetic untouched (this is what the float reference
     runs). `dynamic`: inputs of dynamic shape for which `shapes` has none stay so."""
     if isinstance(source, onnx.ModelProto):
         model = onnx.ModelProto()
@@ -102,6 +102,7 @@ def prepare_model(
     widen_bfloat16(model)
     _name_nodes(model)
     _fix_inputs(model, shapes or {}, dynamic)
+    fill_absent_inputs(model, tensor_shapes)
     return model
 
 

@@ -20,6 +20,7 @@ from npuforge.compile.ir.errors import InstructionError
 from npuforge.hw_kernels.dsl.array_library import (
     added,
     between,
+    bounded,
     chosen_rows,
     clamp,
     sigmoid,
@@ -28,13 +29,14 @@ from npuforge.hw_kernels.dsl.array_library import (
     vsin,
     whole_in_range,
 )
-from npuforge.hw_kernels.dsl.array_trace import ArrayOperation, ArrayTrace, ArrayValue, Result, Shape, tracing
+from npuforge.hw_kernels.dsl.array_trace import WHOLE, ArrayOperation, ArrayTrace, ArrayValue, Result, Shape, tracing
 from npuforge.hw_kernels.dsl.array_vocabulary import (
     broadcast,
     concat,
     floor,
     gather,
     index,
+    matmul,
     part,
     reduce_max,
     reduce_min,
@@ -55,18 +57,21 @@ from npuforge.hw_kernels.dsl.array_vocabulary import (
     vmins,
     vmul,
     vmuls,
+    vsqrt,
     vsub,
 )
 from npuforge.hw_kernels.dsl.trace import failure
 from npuforge.hw_kernels.dsl.traced_function import TracedFunction, keyword_only
 
 __all__ = [
+    "WHOLE",
     "ArrayKernel",
     "ArrayTrace",
     "ArrayValue",
     "added",
     "array_kernel",
     "between",
+    "bounded",
     "broadcast",
     "chosen_rows",
     "clamp",
@@ -75,6 +80,7 @@ __all__ = [
     "floor",
     "gather",
     "index",
+    "matmul",
     "part",
     "reduce_max",
     "reduce_min",
@@ -99,6 +105,7 @@ __all__ = [
     "vmul",
     "vmuls",
     "vsin",
+    "vsqrt",
     "vsub",
     "whole_in_range",
 ]  # fmt: skip
@@ -107,6 +114,12 @@ __all__ = [
 @dataclass(frozen=True)
 class ArrayKernel(TracedFunction):
     """An array program: what `array_kernel` makes of a function."""
+
+    @property
+    def operands(self) -> int:
+        """How many arrays it takes by name; with `*arrays` it takes any number more."""
+        kinds = [p.kind for p in inspect.signature(self.function).parameters.values()]
+        return kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
     def trace(self, shapes: Sequence[Shape], attributes: dict[str, Any] | None = None) -> ArrayTrace:
         """Runs the function once on symbolic arrays of these shapes. A number counts as an array of one element."""

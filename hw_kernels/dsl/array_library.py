@@ -122,9 +122,14 @@ def chosen_rows(rows: Any, kept: Any) -> tuple[ArrayValue, ArrayValue]:
     return gather(rows, vmins(source, count - 1)), reduce_sum(kept, 0)
 
 
+def bounded(x: Any, low: float, high: float) -> ArrayValue:
+    """x within low..high; what is no number is `low`."""
+    return vcmpsel(x, low, "ge", vcmpsel(x, high, "le", x, high), low)
+
+
 def whole_in_range(x: Any, count: int) -> tuple[ArrayValue, ArrayValue]:
     """x as indices 0..count - 1, and 1 where it was one and 0 where not (then the index says nothing)."""
-    inside = floor(vmin(vmax(x, broadcast(0.0, x.shape)), broadcast(count - 1, x.shape)))
+    inside = floor(bounded(x, 0.0, count - 1.0))
     return inside, vcmpsel(x, inside, "eq", 1.0, 0.0)
 
 

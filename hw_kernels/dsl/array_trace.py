@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 PAIRS: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum
 }  # fmt: skip
-SINGLES: dict[str, Callable[..., Any]] = {"abs": np.abs, "exp": np.exp, "floor": np.floor}
+SINGLES: dict[str, Callable[..., Any]] = {"abs": np.abs, "exp": np.exp, "sqrt": np.sqrt, "floor": np.floor}
 COMPARISONS: dict[str, Callable[..., Any]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal
 }  # fmt: skip
@@ -44,7 +44,7 @@ class ArrayOperation:
     """One operation. `operands`: values by number, or numbers themselves (float). `shape`: of the result.
 
     By `kind`: input: number `number` of the program; state: a loop's parameter; one of PAIRS, SINGLES; select: operand 3 where operands 0 and 1 compare as `word`, else
-    operand 4; reduce: by `word` along `axes`, which keep the extent 1; broadcast, reshape: to `shape`; transpose: result axis i is operand axis axes[i];
+    operand 4; reduce: by `word` along `axes`, which keep the extent 1; matmul: operand 0 times operand 1, for each of their first axis; broadcast, reshape: to `shape`; transpose: result axis i is operand axis axes[i];
     slice: from `start` on; concat: along axes[0]; index: 0, 1, 2, …; gather: rows of operand 0 that operand 1 names; loop: all its results; part: result `number` of a loop.
     """
 
@@ -156,6 +156,8 @@ def evaluate(o: ArrayOperation, x: list[Any]) -> Any:
         return np.where(COMPARISONS[o.word](x[0], x[1]), x[2], x[3])
     if o.kind == "reduce":
         return REDUCTIONS[o.word](x[0], axis=o.axes, keepdims=True)
+    if o.kind == "matmul":
+        return np.matmul(x[0], x[1])
     if o.kind == "broadcast":
         return np.broadcast_to(x[0], o.shape)
     if o.kind == "reshape":

@@ -88,7 +88,9 @@ def _single(kind: str, what: str) -> Callable[[Any], ArrayValue]:
     return function
 
 
-vabs, vexp, floor = _single("abs", "vabs"), _single("exp", "vexp"), _single("floor", "floor")
+vabs, vexp, vsqrt, floor = (
+    _single(k, w) for k, w in (("abs", "vabs"), ("exp", "vexp"), ("sqrt", "vsqrt"), ("floor", "floor"))
+)
 
 
 def vcmpsel(a: Any, b: Any, comparison: str, then: Any, otherwise: Any) -> ArrayValue:
@@ -103,7 +105,7 @@ def vcmpsel(a: Any, b: Any, comparison: str, then: Any, otherwise: Any) -> Array
     return first.trace.add(ArrayOperation("select", operands, _common(what, arrays), word=comparison))
 
 
-# ---- reductions
+# ---- reductions and products
 def _reduction(word: str) -> Callable[..., ArrayValue]:
     what = f"reduce_{word}"
 
@@ -120,6 +122,14 @@ def _reduction(word: str) -> Callable[..., ArrayValue]:
 
 
 reduce_sum, reduce_max, reduce_min = (_reduction(word) for word in ("sum", "max", "min"))
+
+
+def matmul(a: Any, b: Any) -> ArrayValue:
+    """[B, M, N] of a [B, M, K] and b [B, K, N]: sums of products over K, for each of B."""
+    left, right = array_of("matmul", a), array_of("matmul", b)
+    if len(left.shape) != 3 or len(right.shape) != 3 or left.shape[::2] != right.shape[:2]:
+        raise failure("matmul", f"expected [B, M, K] and [B, K, N], found {list(left.shape)} and {list(right.shape)}")
+    return left.trace.add(ArrayOperation("matmul", (left.index, right.index), (*left.shape[:2], right.shape[2])))
 
 
 def _axis(what: str, array: ArrayValue, axis: int) -> int:

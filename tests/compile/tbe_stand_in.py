@@ -32,8 +32,18 @@ def as_tensor(value: Any) -> Tensor:
 
 def _numpy_compute(shape: Any, function: Callable[..., Any]) -> Tensor:
     places = np.indices([int(n) for n in shape])
-    value = function(*places)
-    return as_tensor(np.broadcast_to(value, [int(n) for n in shape]))
+    value = np.asarray(function(*places))
+    return as_tensor(np.broadcast_to(value.reshape(value.shape[-len(shape) :]), [int(n) for n in shape]))
+
+
+def _numpy_reduce_axis(extent: tuple[int, int], name: str) -> np.ndarray:
+    """The places along it, on an axis in front of those of any result here."""
+    return np.arange(*extent).reshape(-1, *[1] * 8)
+
+
+def _numpy_sum(terms: Any, axis: list[Any]) -> np.ndarray:
+    assert len(axis) == 1 and terms.ndim == axis[0].ndim and len(terms) == len(axis[0])
+    return np.asarray(terms).sum(0, keepdims=True)
 
 
 def _same_shape(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,6 +102,7 @@ def numpy_modules(built: list[Any]) -> dict[str, Any]:
     }
     calls |= {n: _of_one(f) for n, f in single.items()}
     calls |= {
+        "vsqrt": lambda x, priority_flag: as_tensor(np.sqrt(x)),
         "vlrelu": lambda x, alpha: as_tensor(np.where(x < 0, x * alpha, x)),
         "vcmpsel": _numpy_vcmpsel,
         "broadcast": _numpy_broadcast,
@@ -108,7 +119,7 @@ def numpy_modules(built: list[Any]) -> dict[str, Any]:
     tvm: Any = types.ModuleType("tbe.tvm")
     tvm.const = lambda value, dtype: np.asarray(value, dtype)[()]
     tvm.placeholder = lambda shape, name, dtype: as_tensor(np.full(shape, 0.5, dtype))
-    tvm.compute = _numpy_compute
+    tvm.compute, tvm.reduce_axis, tvm.sum = _numpy_compute, _numpy_reduce_axis, _numpy_sum
     tvm.floordiv, tvm.floormod = np.floor_divide, np.mod
     tvm.target = types.SimpleNamespace(cce=contextlib.nullcontext)
     return _package(dsl, tvm)
@@ -185,6 +196,7 @@ def tvm_modules(built: list[Any]) -> dict[str, Any]:
         setattr(dsl, f"v{name}s", pair(function))
     dsl.vabs = lambda x: like(x, lambda *i: tirx.abs(x(*i)))
     dsl.vexp = lambda x: like(x, lambda *i: te.exp(x(*i)))
+    dsl.vsqrt = lambda x, priority_flag: like(x, lambda *i: te.sqrt(x(*i)))
     dsl.floor = lambda x: like(x, lambda *i: te.floor(x(*i)).astype("int32"))
     dsl.cast_to = lambda x, dtype: like(x, lambda *i: x(*i).astype(dtype))
     dsl.vcmpsel, dsl.broadcast, dsl.concat = vcmpsel, broadcast, concat
@@ -195,6 +207,7 @@ def tvm_modules(built: list[Any]) -> dict[str, Any]:
     tvm.const = lambda value, dtype: tirx.const(value, dtype)
     tvm.placeholder = lambda shape, name, dtype: te.placeholder(shape, name=name, dtype=dtype)
     tvm.compute, tvm.floordiv, tvm.floormod = te.compute, te.floordiv, te.floormod
+    tvm.reduce_axis, tvm.sum = te.reduce_axis, te.sum
     tvm.target = types.SimpleNamespace(cce=contextlib.nullcontext)
     return _package(dsl, tvm)
 

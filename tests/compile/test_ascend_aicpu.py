@@ -146,13 +146,17 @@ def test_only_the_data_tell_the_size_of_nms() -> None:
 
 def test_nodes_that_cann_cannot_tell_apart(tmp_path: Path) -> None:
     value = helper.make_tensor_value_info
+    sizes: dict[str, Any] = {"num_classes": 1, "domain": "npuforge"}
     nodes = [
-        helper.make_node("AngleEncode", ["x"], ["a"], "one", domain="npuforge", axis=1),
-        helper.make_node("AngleEncode", ["a"], ["y"], "two", domain="npuforge"),
+        helper.make_node("YoloDecode", ["x"], ["a", "b", "c"], "one", anchors=[1.0, 2.0], strides=[8], **sizes),
+        helper.make_node(
+            "YoloDecode", ["x", "x"], ["d", "e", "f"], "two", anchors=[1.0, 2.0] * 2, strides=[8, 8], **sizes
+        ),
     ]
-    graph = helper.make_graph(nodes, "net", [value("x", 1, [1, 2, 3, 4])], [value("y", 1, [1, 8, 3, 4])])
+    results = [value(n, 1, None) for n in "abcdef"]
+    graph = helper.make_graph(nodes, "net", [value("x", 1, [1, 6, 3, 4])], results)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("npuforge", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "net.onnx")
     options = Options(tmp_path / "net.onnx", arch.load("nf-b1024"), tmp_path / "out")
-    with pytest.raises(UnsupportedError, match=r"node 'two': AngleEncode has attributes \[\], node 'one' \['axis'\]"):
+    with pytest.raises(UnsupportedError, match="node 'two': YoloDecode has inputs 2, node 'one' 1"):
         flow.compile_for_ascend(options, "Ascend310P3")

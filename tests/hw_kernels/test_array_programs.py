@@ -53,7 +53,10 @@ def _rotated_roi_align(random: np.random.Generator) -> Draw:
         random.uniform(0, 12, (regions, 2)),
         random.uniform(-4, 4, (regions, 1)),
     )
-    attributes = {n: int(random.integers(1, 4)) for n in ("output_height", "output_width", "sampling_ratio")}
+    if random.random() < 0.3:  # regions far larger than the map
+        parts[2][:] *= 10.0 ** random.uniform(0, 3)
+    attributes = {n: int(random.integers(1, 4)) for n in ("output_height", "output_width")}
+    attributes["sampling_ratio"] = int(random.integers(0, 4))
     scale = {"spatial_scale": float(random.choice([1.0, 0.5, 0.25]))}
     return attributes | scale, [random.normal(size=(images, channels, height, width)), np.concatenate(parts, 1)], 1
 
@@ -63,6 +66,37 @@ def _csr_matmul(random: np.random.Generator) -> Draw:
     pointers = np.concatenate([[0], np.sort(random.integers(0, count + 1, rows - 1)), [count]])
     x, values = random.normal(size=(inner, columns)), random.normal(size=count)
     return {}, [x, values, random.integers(0, inner, count), pointers], 1
+
+
+def _window(random: np.random.Generator, size: list[int]) -> dict[str, Any]:
+    """Attributes of a convolution of a kernel of this size that fits any map from 5 x 5 on."""
+    choices: dict[str, list[Any]] = {
+        "kernel_shape": [size],
+        "strides": [[1, 1], [2, 2], [1, 3]],
+        "pads": [[0, 0, 0, 0], [1, 1, 1, 1], [0, 2, 1, 0]],
+        "dilations": [[1, 1], [2, 2]],
+    }
+    return {n: v[random.integers(len(v))] for n, v in choices.items() if random.random() < 0.7}
+
+
+def _conv_bn_leaky_relu(random: np.random.Generator) -> Draw:
+    group, inputs, outputs, images = (int(v) for v in random.integers(1, (4, 4, 4, 3)))
+    kernel = [int(v) for v in random.integers(1, 4, 2)]
+    shape = (images, group * inputs, *random.integers(5, 9, 2))
+    weight, channels = random.normal(size=(group * outputs, inputs, *kernel)), group * outputs
+    attributes = _window(random, kernel) | {"group": group}
+    attributes |= {n: float(random.uniform(0.001, 1.5)) for n in ("epsilon", "alpha") if random.random() < 0.5}
+    of_channels = [random.normal(size=channels) for _ in range(4)]
+    return attributes, [random.normal(size=shape), weight, *of_channels, random.uniform(0, 2, channels)], 1
+
+
+def _rotated_conv(random: np.random.Generator) -> Draw:
+    group, inputs, outputs, images = (int(v) for v in random.integers(1, (3, 4, 4, 3)))
+    kernel = int(random.integers(1, 4))
+    shape = (images, group * inputs, *random.integers(5, 9, 2))
+    attributes = _window(random, [kernel, kernel]) | {"group": group, "rotations": int(random.integers(1, 9))}
+    weight, bias = random.normal(size=(group * outputs, inputs, kernel, kernel)), random.normal(size=group * outputs)
+    return attributes, [random.normal(size=shape), weight, bias], 1
 
 
 def _shape(random: np.random.Generator) -> tuple[list[int], int]:
@@ -90,6 +124,8 @@ DRAWS = {
     "YoloDecode": _yolo_decode,
     "RotatedRoiAlign": _rotated_roi_align,
     "CsrMatMul": _csr_matmul,
+    "ConvBnLeakyRelu": _conv_bn_leaky_relu,
+    "RotatedConv": _rotated_conv,
     "AngleEncode": _angle_encode,
     "AngleDecode": _angle_decode,
     "LeakyReluMask": _leaky_relu_mask,
@@ -108,3 +144,21 @@ def test_drawn_calls(kind: str) -> None:
         for f, e in zip(found, expected, strict=False):
             assert f.shape == np.shape(e), attributes
             np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-9, err_msg=str(attributes))
+
+
+def test_rows_of_samples_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RotatedRoiAlign without a sampling_ratio, where an array holds two rows of samples of the regions and not all."""
+    name, random = "npuforge::RotatedRoiAlign", np.random.default_rng(9)
+    attributes = {"output_height": 3, "output_width": 2}
+    x, regions = random.normal(size=(2, 3, 8, 6)), random.uniform(1, 30, (4, 6))
+    regions[:, 0] = [0, 1, 1, 0]
+    node = Node("n", name, ["x", "regions"], ["y"], attributes)
+    program = registry()[name].dsl
+    whole = len(program.trace([x.shape, regions.shape], attributes).operations)
+    monkeypatch.setattr("npuforge.hw_kernels.ops.rotated_roi_align.program.WHOLE", 4 * 14 * 3 * 2 + 1)
+    trace = program.trace([x.shape, regions.shape], attributes)
+    (loop,) = (o.loop for o in trace.operations if o.loop is not None)
+    assert loop.count > 4 and len(trace.operations) <= whole + 2
+    np.testing.assert_allclose(
+        trace.meaning([x, regions])[0], registry()[name].reference(node, [x, regions])[0], rtol=1e-9, atol=1e-9
+    )

@@ -47,6 +47,7 @@ def test_every_node_on_the_cpu_has_a_notice(command: CommandLine, monkeypatch: p
         ((*DPU, "dpu:DPUCZDX8G", "--arch", "nf-b4096"), ("--arch: for npuforge's own NPU; leave it out",)),
         ((*DPU, "dpu:DPUCZDX8G", "--layers", "--alpha", "0.5"), ("--alpha, --layers: for npuforge's own NPU",)),
         ((*DPU, "ascend", "--mode", "fine"), ("--mode: for npuforge's own NPU; leave it out with --target ascend",)),
+        ((*DPU, "npuforge", "--standard"), ("--standard: belongs to --target ascend",)),
         ((*DPU, "ascend", "--arch=nf-b1024", "--recalibrate"), ("--arch, --recalibrate: for npuforge's own NPU",)),
     ],
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from npuforge.compile.ir.graph import Activation, Graph, Node
+from npuforge.hw_kernels.convolution_program import bias_of_zeros
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, SecondGradients, Shape, find, register
+from npuforge.hw_kernels.ops.conv_bn_leaky_relu.program import conv_bn_leaky_relu
 
 
 def _values(shape: tuple[int, ...], weight: tuple[int, ...]) -> Any:
@@ -25,6 +28,7 @@ def _values(shape: tuple[int, ...], weight: tuple[int, ...]) -> Any:
 class ConvBnLeakyRelu(HostOp):
     """y = leaky(scale*(conv(x, w) + b - mean)/sqrt(variance + epsilon) + bias); inputs x, w, b, scale, bias, mean, variance"""
 
+    dsl = conv_bn_leaky_relu
     names = ("npuforge::ConvBnLeakyRelu",)
     attributes = ("kernel_shape", "strides", "pads", "dilations", "group", "epsilon", "alpha")
     onnx = ("npuforge::ConvBnLeakyRelu",)
@@ -49,6 +53,9 @@ class ConvBnLeakyRelu(HostOp):
         conv = find("Conv")
         assert conv is not None
         return conv.infer(self._parts(node)[0], shapes[:2])
+
+    def absent_input(self, position: int, shapes: Sequence[Shape | None]) -> np.ndarray | None:
+        return bias_of_zeros(position, shapes)
 
     def _parts(self, node: Node) -> tuple[Node, Node]:
         """The convolution, and the batch normalisation with the LeakyReLU behind it."""

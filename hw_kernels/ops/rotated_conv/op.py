@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node
+from npuforge.hw_kernels.convolution_program import bias_of_zeros
 from npuforge.hw_kernels.gradients import Bilinear
 from npuforge.hw_kernels.host import HostOp
 from npuforge.hw_kernels.operator import Case, Gradients, Shape, find, register
+from npuforge.hw_kernels.ops.rotated_conv.program import direction, rotated_conv
 
 
 @cache
@@ -23,12 +26,11 @@ def rotation_matrices(kernel: int, count: int) -> np.ndarray:
     centre = (kernel - 1) / 2
     result = np.zeros((count, kernel * kernel, kernel * kernel))
     for j in range(count):
-        cosine, sine = np.cos(2 * np.pi * j / count), np.sin(2 * np.pi * j / count)
+        cosine, sine = direction(j, count)
         for row, column in np.ndindex(kernel, kernel):
             x, y = column - centre, centre - row
             # The rotated kernel at p is the kernel at p turned back.
             source_x, source_y = cosine * x + sine * y + centre, centre - (cosine * y - sine * x)
-            source_x, source_y = round(source_x, 9), round(source_y, 9)
             left, top = int(np.floor(source_x)), int(np.floor(source_y))
             for dy, dx in np.ndindex(2, 2):
                 share = (1 - abs(source_y - (top + dy))) * (1 - abs(source_x - (left + dx)))
@@ -41,6 +43,7 @@ def rotation_matrices(kernel: int, count: int) -> np.ndarray:
 class RotatedConv(Bilinear, HostOp):
     """y[j*O + o] = b[o] + convolution with w[o] rotated by 2*pi*j/rotations, j < rotations; group as in Conv"""
 
+    dsl = rotated_conv
     names = ("npuforge::RotatedConv",)
     attributes = ("kernel_shape", "strides", "pads", "dilations", "group", "rotations")
     onnx = ("npuforge::RotatedConv",)
@@ -61,6 +64,9 @@ class RotatedConv(Bilinear, HostOp):
         Case([(1, 1, 1, 1)], {"kernel_shape": [1, 1], "rotations": 1}, [(1, 1, 1, 1), (1,)], why="one of everything"),
         Case([(1, 2, 4, 4)], {"kernel_shape": [3, 3], "rotations": 2}, [(2, 2, 3, 3)], why="no bias"),
     )
+
+    def absent_input(self, position: int, shapes: Sequence[Shape | None]) -> np.ndarray | None:
+        return bias_of_zeros(position, shapes)
 
     def _conv(self, node: Node) -> Node:
         attrs = {k: v for k, v in node.attrs.items() if k != "rotations"}
