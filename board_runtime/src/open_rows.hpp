@@ -1,6 +1,8 @@
-// Outputs whose number of rows only the data decide (NonMaxSuppression), in a buffer with room for the most there can
-// be: where an application finds the rows, and how it tells the rest from them.
+// Tensors whose number of rows only the data decide (NonMaxSuppression), in a buffer with room for the most there can
+// be: where an application finds the rows, how it tells the rest from them, and so does a partition that reads them.
 #pragma once
+
+#include <vector>
 
 #include "npuforge/session.hpp"
 
@@ -10,5 +12,14 @@ namespace npuforge {
 /// rows to where `room` has them and fills what is left: -1, of bool and uint8 elements 0. `output.shape` becomes
 /// `room`. ArgumentError where the tensor does not fit.
 void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room);
+
+/// What of `data`, a buffer of shape `room`, is there: along every open axis of `declared` (-1) all before the last
+/// slice with more than the filling.
+cpu::Shape used_rows(cpu::Type type, const void* data, const cpu::Shape& room,
+                     const std::vector<std::int64_t>& declared);
+
+/// Copies what `held` has of a buffer of shape `room` to `target`, without gaps.
+void gather_rows(cpu::Type type, const void* data, const cpu::Shape& room, const cpu::Shape& held,
+                 std::uint8_t* target);
 
 }  // namespace npuforge

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,8 @@ struct Session::Context {
     std::unique_ptr<DeviceContext> device;
     CpuPlan::Bindings bindings;
     std::vector<InputBuffer> inputs;  ///< by index of Program::inputs
+    std::map<int, std::vector<std::uint8_t>>
+        rows;  ///< by tensor: rows that the data decided, given to a partition alone
 };
 
 /// A context for the duration of one run; counts the run and gives the context back whatever happens.

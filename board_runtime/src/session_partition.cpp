@@ -13,6 +13,14 @@ using cpu::Shape;
 using cpu::Tensor;
 using cpu::Type;
 
+namespace {
+
+bool is_open(const std::vector<std::int64_t>& dims) {
+    return std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; });
+}
+
+}  // namespace
+
 void Session::run_partition(std::size_t partition, const InputBuffer* inputs, std::size_t input_count,
                             OutputBuffer* outputs, std::size_t output_count) {
     if (partition >= program_->partitions().size())
@@ -43,9 +51,7 @@ void Session::run_partition(std::size_t partition, const InputBuffer* inputs, st
         }
         const Shape room = outputs[i].shape;
         write_output(context, name, outputs[i]);
-        const auto& dims = program_->tensor(name).shape;
-        if (std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; }))
-            spread_rows(name, outputs[i], room);
+        if (is_open(program_->tensor(name).shape)) spread_rows(name, outputs[i], room);
     }
     lease.done();
 }
@@ -93,8 +99,20 @@ void Session::copy_partition_input(Context& context, const std::string& name, co
     Tensor& tensor = context.bindings.tensors[static_cast<std::size_t>(index)];
     if (tensor.constant) return;
     expect_type(name, tensor.type, input.type);
-    expect_shape(name, input.nhwc ? nhwc_shape(tensor.shape) : tensor.shape, input.shape);
-    const bool transposed = input.nhwc && tensor.shape.rank == 4;
+    const Shape& largest = plan_.largest(index);
+    expect_shape(name, input.nhwc ? nhwc_shape(largest) : largest, input.shape);
+    const bool transposed = input.nhwc && largest.rank == 4;
+    if (const auto& declared = program_->tensor(name).shape; is_open(declared)) {
+        if (transposed) throw ArgumentError("input '" + name + "': expected as N, C, H, W");
+        tensor.shape = used_rows(tensor.type, input.data, largest, declared);
+        if (!plan_.in_arena(index)) {  // a view: who computes it points it elsewhere
+            std::vector<std::uint8_t>& rows = context.rows[index];
+            rows.resize(std::max<std::size_t>(tensor.bytes(), 1));
+            tensor.data = rows.data();
+        }
+        gather_rows(tensor.type, input.data, largest, tensor.shape, tensor.as<std::uint8_t>());
+        return;
+    }
     if (!plan_.in_arena(index)) {
         if (transposed) throw ArgumentError("input '" + name + "': expected as N, C, H, W");
         tensor.data = const_cast<void*>(input.data);  // kernels never write their inputs

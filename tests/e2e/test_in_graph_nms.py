@@ -76,6 +76,35 @@ def network(threshold: float) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+def network_of_two_children() -> onnx.ModelProto:
+    """NonZero finds places in the first CPU child; the second, behind another convolution, reads them as rows and as columns."""
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {"kernel_shape": [1, 1]}),
+        ("Relu", ["c"], ["r"], {}),
+        ("Softmax", ["r"], ["s"], {"axis": 1}),
+        ("Sub", ["s", "level"], ["above"], {}),
+        ("Relu", ["above"], ["kept"], {}),
+        ("NonZero", ["kept"], ["places"], {}),
+        ("Transpose", ["places"], ["rows"], {"perm": [1, 0]}),
+        ("Cast", ["places"], ["columns"], {"to": TensorProto.FLOAT}),
+        ("Conv", ["s", "w"], ["d"], {"kernel_shape": [1, 1]}),
+        ("Relu", ["d"], ["e"], {}),
+        ("GatherND", ["e", "rows"], ["values"], {}),
+        ("ReduceMax", ["e"], ["most"], {"keepdims": 0}),
+        ("Mul", ["columns", "most"], ["scaled"], {}),
+    ]
+    random = np.random.default_rng(3)
+    constants = {"w": random.normal(size=(16, 16, 1, 1)).astype(np.float32), "level": np.array(0.3, np.float32)}
+    graph = helper.make_graph(
+        [helper.make_node(op, i, o, name=f"{op}_{o[0]}", **a) for op, i, o, a in nodes],
+        "two_children",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 16, 6, 7))],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("values", "scaled")],
+        [numpy_helper.from_array(v, k) for k, v in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
 @pytest.mark.parametrize("threshold", [0.45, 2.0], ids=["some boxes", "no box"])
 def test_compiles_and_runs(tmp_path: Path, threshold: float) -> None:
     import cv2
@@ -99,13 +128,16 @@ def test_compiles_and_runs(tmp_path: Path, threshold: float) -> None:
     np.testing.assert_allclose(found["kept"], expected["kept"], rtol=1e-5, atol=1e-5)
 
 
-def through_vart(build: Path, feed: np.ndarray) -> dict[str, np.ndarray]:
-    """Outputs of the children one after the other on our vart, in arrays as the file declares them, which held something before."""
+def through_vart(build: Path, feed: np.ndarray, runners: dict[str, vart.Runner] | None = None) -> dict[str, np.ndarray]:
+    """Outputs of the children one after the other on our vart, in arrays as the file declares them, which held something before. `runners`: by child, those of
+    earlier calls."""
+    runners = {} if runners is None else runners
     values = {"x": feed}
     for child in xir.Graph.deserialize(build / "model.xmodel").get_root_subgraph().toposort_child_subgraph():
         if child.get_attr("device") == "USER":
             continue
-        runner = vart.Runner.create_runner(child, "run")
+        name = child.get_name()
+        runner = runners[name] = runners.get(name) or vart.Runner.create_runner(child, "run")
         made = {t.name: np.full(t.dims, 77, t.dtype.removeprefix("x")) for t in runner.get_output_tensors()}
         job = runner.execute_async([values[t.name] for t in runner.get_input_tensors()], list(made.values()))
         assert job[1] == 0 and runner.wait(job) == 0, runner.message(job)
@@ -135,13 +167,18 @@ def test_rows_and_no_rows_on_vart(tmp_path: Path, threshold: float) -> None:
         np.testing.assert_array_equal(used_part(found[name], shape), expected[name])
 
 
-def test_check_on_the_vendors_vart(tmp_path: Path) -> None:
-    onnx.save(network(0.75), tmp_path / "net.onnx")
-    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32))
+@pytest.mark.parametrize("children", [1, 2])
+def test_check_on_the_vendors_vart(children: int, tmp_path: Path) -> None:
+    """Of one and of two CPU children."""
+    model = network(0.75) if children == 1 else network_of_two_children()
+    onnx.save(model, tmp_path / "net.onnx")
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=shape).astype(np.float32))
     options = Options(tmp_path / "net.onnx", load("nf-b1024"), tmp_path / "build", calibration=[tmp_path / "a.npz"])
     compile_model(options)
     lines = check_on_the_vendors_vart(tmp_path / "build")
-    assert [line.split(":")[0] for line in lines] == ["picked", "kept"] and all("as expected" in line for line in lines)
+    assert [line.split(":")[0] for line in lines] == [v.name for v in model.graph.output]
+    assert all("as expected" in line for line in lines)
 
 
 def test_an_open_axis_that_is_not_the_first(tmp_path: Path) -> None:
@@ -171,6 +208,31 @@ def test_an_open_axis_that_is_not_the_first(tmp_path: Path) -> None:
     assert found.shape == (4, 12) and 0 < expected.shape[1] < 12 and expected.any()
     np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
     assert (found[:, expected.shape[1] :] == -1).all()
+
+
+def test_rows_that_a_later_child_reads(tmp_path: Path) -> None:
+    """It reads those that are there, run after run, whatever was there in the one before."""
+    onnx.save(network_of_two_children(), tmp_path / "net.onnx")
+    images = [np.random.default_rng(n).normal(0, 2.0 - n, (1, 16, 6, 7)).astype(np.float32) for n in range(3)]
+    for n, x in enumerate(images):
+        np.savez(tmp_path / f"{n}.npz", x=x)
+    samples = [tmp_path / f"{n}.npz" for n in range(3)]
+    options = Options(tmp_path / "net.onnx", load("nf-b1024"), tmp_path / "build", calibration=samples)
+    _, ctx = compile_model(options)
+    assert ctx.qgraph is not None
+    partitions = [p.device for p in ctx.qgraph.graph.partitions]
+    assert partitions == ["NPU", "CPU", "NPU", "CPU"]
+    integers, session, counts = IntegerExecutor(ctx.qgraph), Session(tmp_path / "build"), set()
+    runners: dict[str, vart.Runner] = {}
+    for x in (images[1], images[0], images[2], images[0]):
+        expected = session.run({"x": x})
+        found = through_vart(tmp_path / "build", np.ascontiguousarray(integers.quantise_input("x", x)), runners)
+        count = len(expected["values"])
+        counts.add(count)
+        for name, shape in (("values", (-1,)), ("scaled", (4, -1))):
+            np.testing.assert_array_equal(used_part(found[name], shape), expected[name])
+            assert found[name].shape[-1] == 16 * 6 * 7
+    assert len(counts) == 3 and 0 in counts
 
 
 @given(

@@ -34,6 +34,8 @@ class CpuPlan {
     /// views and constants.
     bool in_arena(int tensor) const { return slots_[static_cast<std::size_t>(tensor)].stored; }
     std::size_t offset(int tensor) const { return slots_[static_cast<std::size_t>(tensor)].offset; }
+    /// Shape of the tensor before a run: of one whose rows the data decide the largest.
+    const cpu::Shape& largest(int tensor) const { return slots_[static_cast<std::size_t>(tensor)].prototype.shape; }
     /// Runs CPU partition `partition` (index into Program::partitions).
     void run(Bindings& bindings, std::size_t partition, std::uint8_t* arena) const;
 
