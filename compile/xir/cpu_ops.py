@@ -73,6 +73,10 @@ class HostNode:
         names = self.node.inputs
         return self.graph.constants.get(names[position]) if position < len(names) and names[position] else None
 
+    def is_read(self, output: str) -> bool:
+        """Whether an output has a reader, in the network or outside: XIR takes one that has none for a result of its subgraph."""
+        return output in self.graph.outputs or bool(self.graph.consumers(output))
+
     def output(self, index: int, name: str) -> XTensor:
         """The tensor of one output."""
         info = self.graph.tensors[self.node.outputs[index]]
@@ -81,7 +85,7 @@ class HostNode:
 
 
 def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
-    """Adds the ops of a node and enters them in `host.producers`. `tensor_names`: of outputs whose XIR tensor is called otherwise."""
+    """Adds the ops of a node, for each output that is read, and enters them in `host.producers`. `tensor_names`: of outputs whose XIR tensor is called otherwise."""
     node = host.node
     if node.op == "Split" and _split(host, tensor_names):
         return
@@ -98,7 +102,7 @@ def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
     values = {**node.attrs, **activation_values(node.activation)}
     made = {}
     for index, name in enumerate(node.outputs):
-        if not name:
+        if not name or not host.is_read(name):
             continue
         own = node.name if index == 0 else f"{node.name}/{index}"
         made[name] = host.builder.custom(
@@ -125,6 +129,8 @@ def _split(host: HostNode, tensor_names: dict[str, str]) -> bool:
         begin, end = [0] * len(shape), list(shape)
         begin[axis], end[axis] = first, first + host.shape(name)[axis]
         first = end[axis]
+        if not host.is_read(name):
+            continue
         attrs = {"begin": integers(begin), "end": integers(end), "strides": integers([1] * len(shape))}
         tensor = host.output(index, tensor_names.get(name, name))
         own = node.name if index == 0 else f"{node.name}/{index}"

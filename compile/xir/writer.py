@@ -233,7 +233,7 @@ class _Writer:
             cpu_ops.emit(cpu_ops.HostNode(node, self.graph, self.builder, leaf, producers), names)
             self._mark_open(node, producers)
             for tensor in node.outputs:
-                if tensor:
+                if tensor in producers:
                     self.borders.setdefault(tensor, _Border()).plain[index] = producers[tensor]
                 if tensor in self.crossing:
                     self._quantise(tensor, producers[tensor], leaf)
@@ -241,8 +241,8 @@ class _Writer:
 
     def _mark_open(self, node: Node, producers: dict[str, str]) -> None:
         """Says which dimensions of a node's outputs are only an upper bound."""
-        given = self.qgraph.graph.tensors
-        for tensor in (t for t in node.outputs if t and given[t].shape != self.graph.tensors[t].shape):
+        given, made = self.qgraph.graph.tensors, [t for t in node.outputs if t in producers]
+        for tensor in (t for t in made if given[t].shape != self.graph.tensors[t].shape):
             op = next(o for o in reversed(self.builder.ops) if o.name == producers[tensor])
             op.attrs["npuforge_open_shape"] = integers(given[tensor].shape)
 
