@@ -11,7 +11,7 @@ from npuforge.board_runtime.session import TensorSpec
 from npuforge.compile.dpu.belonging import COMMAND
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.ir.plain_text import DuplicateKeyError, parse_json
-from npuforge.compile.xir.model import XTensor
+from npuforge.compile.xir.model import XOp
 
 XMODEL, MANIFEST = "model.xmodel", "manifest.json"
 FIX_SUFFIX = "_fix"  # of a fixed tensor in a file that was compiled from our fix form
@@ -19,7 +19,8 @@ FIX_SUFFIX = "_fix"  # of a fixed tensor in a file that was compiled from our fi
 
 @dataclass(frozen=True)
 class CompiledFolder:
-    """`target`: the vendor's DPU, empty for a build for our own NPU. `nhwc_outputs`: network outputs that the file gives as N, H, W, C."""
+    """`target`: the vendor's DPU, empty for a build for our own NPU. `nhwc_outputs`: network outputs that the file gives as N, H, W, C.
+    `float_inputs`: op of a DPU's file -> network input, which enters by it a second time, in float and ONNX's order of axes, for nodes on the CPU."""
 
     xmodel: Path
     name: str
@@ -28,14 +29,17 @@ class CompiledFolder:
     outputs: list[TensorSpec]
     preprocess: dict[str, Any]
     nhwc_outputs: frozenset[str] = field(default_factory=frozenset)
+    float_inputs: dict[str, str] = field(default_factory=dict)
 
     def graph_tensor(self, name: str) -> str:
         """A fixed tensor of the file by its name in the integer graph."""
         return name.removesuffix(FIX_SUFFIX) if self.target else name
 
-    def is_nhwc_in_file(self, spec: TensorSpec, tensor: XTensor) -> bool:
-        """Whether the file holds a network input as N, H, W, C."""
-        return len(spec.shape) == 4 and (bool(self.target) or spec.nhwc or tensor.dtype in ("XINT8", "BFLOAT16"))
+    def is_nhwc_in_file(self, spec: TensorSpec, op: XOp) -> bool:
+        """Whether `op` of the file gives a network input as N, H, W, C."""
+        if self.target:
+            return len(spec.shape) == 4 and op.name not in self.float_inputs
+        return len(spec.shape) == 4 and (spec.nhwc or op.tensor.dtype in ("XINT8", "BFLOAT16"))
 
 
 def read_folder(folder: Path) -> CompiledFolder:
@@ -46,6 +50,7 @@ def read_folder(folder: Path) -> CompiledFolder:
         target = str(manifest.get("target", ""))
         name, preprocess = str(manifest["name"]), dict(manifest.get("preprocess") or {})
         nhwc = frozenset(manifest.get("nhwc_outputs", ()))
+        float_inputs = {str(op): str(name) for op, name in manifest.get("float_inputs", {}).items()}
         if target:
             layout = set(manifest.get("nhwc_inputs", ()))
             inputs = [_spec(n, shape, n in layout) for n, shape in manifest["inputs"].items()]
@@ -65,7 +70,7 @@ def read_folder(folder: Path) -> CompiledFolder:
     if not file.is_file():
         command = COMMAND if target else "npuforge compile"
         raise FormatError(f"{file}: no such file; make it with: {command}")
-    return CompiledFolder(file, name, target, inputs, outputs, preprocess, nhwc)
+    return CompiledFolder(file, name, target, inputs, outputs, preprocess, nhwc, float_inputs)
 
 
 def _spec(name: str, shape: list[int], nhwc: bool) -> TensorSpec:

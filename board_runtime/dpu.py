@@ -29,7 +29,7 @@ from npuforge.board_runtime.open_rows import OPEN, used_part
 from npuforge.board_runtime.session import Span, TensorSpec, TraceRecord, named_arrays, write_profile
 from npuforge.compile.dpu.belonging import check_belongs
 from npuforge.compile.ir.errors import DeviceError, FormatError
-from npuforge.compile.xir.model import XModel, XTensor
+from npuforge.compile.xir.model import FLOAT_FORM_OF, XModel, XOp, XTensor
 from npuforge.compile.xir.validate import read_checked
 from npuforge.hw_kernels.bf16 import from_float32
 
@@ -78,7 +78,7 @@ class DpuSession:
         self.device, self.name = DEVICE, self.folder.name
         self.inputs, self.outputs, self.preprocess = self.folder.inputs, self.folder.outputs, self.folder.preprocess
         self._tensors = {op.tensor.name: op.tensor for op in self._model.ops}
-        self._entries = {spec.name: _entries(self._model, spec.name) for spec in self.inputs}
+        self._entries = {spec.name: _entries(self._model, spec.name, self.folder.float_inputs) for spec in self.inputs}
         self._exits = _exits(self._model, self.outputs)
         if self.folder.target:
             check_belongs(self._model, path)
@@ -127,9 +127,9 @@ class DpuSession:
         """All tensors that cross a border, by their names in the file."""
         values: Values = {}
         for spec, array in zip(self.inputs, named_arrays(self.name, self.inputs, inputs), strict=True):
-            for tensor in self._entries[spec.name]:
-                nhwc = self.folder.is_nhwc_in_file(spec, tensor)
-                values[tensor.name] = entering(np.asarray(array), spec, tensor, nhwc)
+            for op in self._entries[spec.name]:
+                nhwc = self.folder.is_nhwc_in_file(spec, op)
+                values[op.tensor.name] = entering(np.asarray(array), spec, op.tensor, nhwc)
         begin = time.perf_counter_ns()
         with self._steps() as steps:
             for step in steps:
@@ -202,12 +202,12 @@ def left(value: np.ndarray, tensor: XTensor, spec: TensorSpec, folder: CompiledF
     return np.ascontiguousarray(value).reshape(spec.shape)  # the first makes an axis of a scalar's none
 
 
-def _entries(model: XModel, name: str) -> list[XTensor]:
-    """The tensors by which a network input enters: of the USER subgraphs' op of that name; of ours also the float form that CPU nodes read."""
+def _entries(model: XModel, name: str, float_inputs: Mapping[str, str]) -> list[XOp]:
+    """The ops by which a network input enters: the USER subgraphs' op of that name, and the float form that CPU nodes read."""
     users = {op for child in model.by_device("USER") for leaf in child.leaves() for op in leaf.ops}
     given = [op for op in model.ops if op.name in users]
-    found = [op.tensor for op in given if name in (op.name, op.tensor.name)][:1]
-    found += [op.tensor for op in given if _input_of(op.tensor) == name]
+    found = [op for op in given if name in (op.name, op.tensor.name)][:1]
+    found += [op for op in given if name in (float_inputs.get(op.name), _input_of(op.tensor)) and op not in found]
     if not found:
         raise FormatError(
             f"{model.name}: no USER subgraph gives the network input {name!r}; found {', '.join(sorted(users)) or 'none'}"
@@ -215,9 +215,9 @@ def _entries(model: XModel, name: str) -> list[XTensor]:
     return found
 
 
-def _input_of(tensor: XTensor) -> str:
-    attr = tensor.attrs.get("npuforge_input")
-    return "" if attr is None else str(attr.value)
+def _input_of(tensor: XTensor) -> str | None:
+    attr = tensor.attrs.get(FLOAT_FORM_OF)
+    return None if attr is None else str(attr.value)
 
 
 def _exits(model: XModel, outputs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, XTensor]]:

@@ -1,24 +1,27 @@
 """The quantised network as the vendor's compiler takes it: XIR's float operators in NHWC with `fix` nodes (8 bits, DPU_ROUND) behind every value that the
 integers round: inputs, weights, biases, outputs of every node of the DPU. Nodes for the CPU are XIR's float operators in ONNX's axis order behind them.
 
-A value's fix node is `<tensor>_fix`. The file has no subgraphs: dividing the network is the vendor's compiler's.
+A value's fix node is `<tensor>_fix`. A network output is the fix node of what the DPU computes, and the float op in ONNX's axis order of anything else. A network
+input that both sides read enters twice: the vendor's compiler makes an input and its fix node one int8 tensor, which would leave the CPU nothing else to read.
+The file has no subgraphs: dividing the network is the vendor's compiler's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from npuforge.compile.dpu.limits import ALONE, MOVES, activation_word, xir_operator
 from npuforge.compile.ir.errors import QuantisationError, VerifyError
-from npuforge.compile.ir.graph import Graph, Node
+from npuforge.compile.ir.graph import Node
 from npuforge.compile.ir.quantization import ConvParams, OutputStage, QGraph
 from npuforge.compile.xir import cpu_ops
 from npuforge.compile.xir.bounds import bounded
 from npuforge.compile.xir.builder import ROUND_MODE, Builder, dtype_of, floats, integer, integers, stored_shape, string
-from npuforge.compile.xir.model import Attr, Attrs, XModel, XSubgraph, XTensor, to_message
+from npuforge.compile.xir.model import FLOAT_FORM_OF, Attr, Attrs, XModel, XSubgraph, XTensor, to_message
 from npuforge.compile.xir.npu_ops import nhwc, weight_fix_point, window_attrs
 from npuforge.compile.xir.reader import check_structure
 from npuforge.compile.xir.shapes import shape_problems
@@ -47,10 +50,16 @@ def build_fix_form(qgraph: QGraph) -> XModel:
     return model
 
 
-def nhwc_tensors(graph: Graph, tensors: Sequence[str]) -> list[str]:
-    """Those of the network's outputs that the file gives as N, H, W, C: the DPU's. All others have ONNX's order of axes."""
-    on_dpu = {t for node in graph.nodes if node.device == "NPU" for t in node.outputs}
-    return [t for t in tensors if t in on_dpu and len(graph.tensors[t].shape) == 4]
+def nhwc_outputs(model: XModel, outputs: Sequence[str]) -> list[str]:
+    """Those of the network's outputs that the file gives as N, H, W, C. All others have ONNX's order of axes."""
+    kinds = {op.name: op.type for op in model.ops}
+    return [t for t, op in zip(outputs, model.attrs["return_ops"].value, strict=True) if kinds[op] == "fix"]
+
+
+def float_inputs(model: XModel) -> dict[str, str]:
+    """`data` op -> network input, for those that give the CPU in float and in ONNX's order of axes what another one gives the DPU."""
+    found = {op.name: op.tensor.attrs.get(FLOAT_FORM_OF) for op in model.ops if op.type == "data"}
+    return {name: str(attr.value) for name, attr in found.items() if attr is not None}
 
 
 def write_fix_form(qgraph: QGraph, path: Path) -> XModel:
@@ -81,6 +90,11 @@ class _FixWriter:
         self.qgraph, self.graph = qgraph, bounded(qgraph.graph)
         self.builder = Builder()
         self.leaf: list[str] = []
+        on_dpu = [node for node in self.graph.nodes if node.device == "NPU"]
+        self.of_dpu = {t for node in on_dpu for t in node.outputs}
+        self.read_by_dpu = {t for node in on_dpu for t in node.inputs}
+        self.read_on_host = {t for node in self.graph.nodes if node.device != "NPU" for t in node.inputs}
+        self.read_on_host |= set(self.graph.outputs)
         self.sources: dict[str, str] = {}  # network inputs as they enter
         self.fixed: dict[str, str] = {}  # tensor -> the `fix` op that gives it in NHWC
         self.host: dict[str, str] = {}  # tensor or constant -> the op that gives it in ONNX's axis order
@@ -88,6 +102,9 @@ class _FixWriter:
     def build(self) -> XModel:
         for name in self.graph.inputs:
             self._input(name)
+        for name in self.graph.inputs:  # behind all inputs, which keep their names
+            if name not in self.host and name in self.read_by_dpu and name in self.read_on_host:
+                self._float_form(name)
         for node in self.graph.nodes:
             if node.device == "NPU":
                 self._node(node)
@@ -96,7 +113,7 @@ class _FixWriter:
                     if name and name not in self.graph.constants:
                         self._on_host(name)
                 cpu_ops.emit(cpu_ops.HostNode(node, self.graph, self.builder, self.leaf, self.host), {})
-        returned = [self.fixed.get(t) or self._on_host(t) for t in self.graph.outputs]
+        returned = [self.fixed[t] if t in self.of_dpu else self._leaving(t) for t in self.graph.outputs]
         for op in self.builder.ops:
             op.attrs.pop("device")  # the vendor's compiler decides
         attrs: Attrs = {"origin": string("npuforge"), "return_ops": Attr("string_vec", returned)}
@@ -114,10 +131,18 @@ class _FixWriter:
         images = len(info.shape) == 4
         kind, width = dtype_of(info.dtype)
         tensor = XTensor(name, nhwc(info.shape) if images else stored_shape(info.shape, name), kind, width)
-        attrs = {"shape": integers(tensor.shape), "data_type": string(tensor.dtype)}
-        self.sources[name] = self._op(name, "data", tensor, {}, attrs)
+        self.sources[name] = self._data(tensor)
         if not images:
             self.host[name] = self.sources[name]
+
+    def _float_form(self, name: str) -> None:
+        info, attrs = self.graph.tensors[name], {FLOAT_FORM_OF: string(name)}
+        tensor = XTensor(f"{name}_float", list(info.shape), *dtype_of(info.dtype), attrs)
+        self.host[name] = self._data(tensor)
+
+    def _data(self, tensor: XTensor) -> str:
+        attrs = {"shape": integers(tensor.shape), "data_type": string(tensor.dtype)}
+        return self._op(tensor.name, "data", tensor, {}, attrs)
 
     def _transposed(self, name: str, source: str, order: list[int], suffix: str) -> str:
         shape = self.graph.tensors[name].shape
@@ -125,11 +150,20 @@ class _FixWriter:
         return self._op(f"{name}_{suffix}", "transpose", tensor, {"input": [source]}, {"order": integers(order)})
 
     def _on_host(self, name: str) -> str:
-        """The op that gives a tensor in ONNX's axis order; of a network input the values as they are given, which the DPU alone reads in 8 bits."""
+        """The op that gives a tensor in ONNX's axis order; of a network input the values as they are given."""
         if name not in self.host:
             source = self.sources.get(name) or self.fixed[name]
             self.host[name] = self._transposed(name, source, [0, 3, 1, 2], "nchw")
         return self.host[name]
+
+    def _leaving(self, name: str) -> str:
+        """The op that gives a network output in ONNX's axis order: XIR takes a tensor that its own subgraph reads for an inner one, so that an `identity` must lead it out."""
+        source = self._on_host(name)
+        op = next(op for op in self.builder.ops if op.name == source)
+        if op.type == "data" or not any(source in other.inputs() for other in self.builder.ops):
+            return source
+        tensor = replace(op.tensor, name=f"{op.tensor.name}_output")
+        return self._op(f"{source}_output", "identity", tensor, {"input": [source]}, {})
 
     def _on_dpu(self, name: str) -> str:
         """The `fix` op that gives a tensor in NHWC."""

@@ -19,7 +19,7 @@ from npuforge.compile import pipeline
 from npuforge.compile.context import Context, Options
 from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss, own_on_cpu, separated
 from npuforge.compile.dpu.belonging import COMMAND, FIX_FORM
-from npuforge.compile.dpu.fix_form import nhwc_tensors, write_fix_form
+from npuforge.compile.dpu.fix_form import float_inputs, nhwc_outputs, write_fix_form
 from npuforge.compile.dpu.limits import DpuTarget
 from npuforge.compile.dpu.vendor_compiler import LOG, NOT_RUN, Compiled, compile_fix_form
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError
@@ -35,6 +35,7 @@ from npuforge.compile.steps.sample import write_sample
 from npuforge.compile.steps.verify import verify as verify_graph
 from npuforge.compile.steps.write_files import MANIFEST, QUANTISED, SUMMARY, files_of, origin, staging, write_reference
 from npuforge.compile.xir.batches import unlike_batches
+from npuforge.compile.xir.model import XModel
 
 REPORT = "dpu.json"
 
@@ -100,7 +101,8 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         _check_not_empty(build)
         if build.changed:
             _measure(before[0], graph, ctx, build)
-        ctx.note(unlike_batches(write_fix_form(qgraph, folder / FIX_FORM)))
+        fix_form = write_fix_form(qgraph, folder / FIX_FORM)
+        ctx.note(unlike_batches(fix_form))
         save(qgraph, folder / QUANTISED)
         build.compiler = _compiled(folder, target, options.output)
         sample = write_sample(ctx, options.arch, folder, fixed_size=True)
@@ -109,7 +111,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
         write_reference(ctx, folder)
         (folder / SUMMARY).write_text(json.dumps(origin(ctx), indent=1, default=str), encoding="utf-8")
         (folder / MANIFEST).write_text(
-            json.dumps(_manifest(graph, target, ctx, folder, sample, bool(build.compiler.failure)), indent=1),
+            json.dumps(_manifest(graph, fix_form, target, ctx, folder, sample, bool(build.compiler.failure)), indent=1),
             encoding="utf-8",
         )
     if build.compiler.failure:
@@ -138,10 +140,16 @@ def ends_in_head(graph: Graph, record: Preprocess | None) -> bool:
 
 
 def _manifest(
-    graph: Graph, target: DpuTarget, ctx: Context, folder: Path, sample: dict[str, Any], failed: bool
+    graph: Graph,
+    fix_form: XModel,
+    target: DpuTarget,
+    ctx: Context,
+    folder: Path,
+    sample: dict[str, Any],
+    failed: bool,
 ) -> dict[str, Any]:
-    """As of every build; `target` instead of an arch of ours, and which network inputs and outputs are N, H, W, C (in ONNX; in the file). The log of a vendor's
-    compiler that failed is not listed: a later run, by hand, writes another."""
+    """As of every build; `target` instead of an arch of ours, which network inputs and outputs are N, H, W, C (in ONNX; in the file), and which inputs of the file
+    are the float form of a network input. The log of a vendor's compiler that failed is not listed: a later run, by hand, writes another."""
     shapes = {t: list(graph.tensors[t].shape) for t in (*graph.inputs, *graph.outputs)}
     nhwc_inputs = [t for t in graph.inputs if graph.input_layout.get(t) == "NHWC"]
     onnx_shapes = shapes | {t: [shapes[t][i] for i in (0, 2, 3, 1)] for t in nhwc_inputs}
@@ -157,7 +165,8 @@ def _manifest(
         "inputs": {t: onnx_shapes[t] for t in graph.inputs},
         "outputs": {t: shapes[t] for t in graph.outputs},
         "nhwc_inputs": nhwc_inputs,
-        "nhwc_outputs": nhwc_tensors(graph, graph.outputs),
+        "nhwc_outputs": nhwc_outputs(fix_form, graph.outputs),
+        "float_inputs": float_inputs(fix_form),
         "preprocess": ctx.preprocess.to_json(),
         "sample": sample,
     }

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 from npuforge.compile.ir.errors import FormatError
 from npuforge.compile.xir.schema import message_class
 
+FLOAT_FORM_OF = (
+    "npuforge_input"  # attribute of a tensor: the network input that enters by it a second time, in float for the CPU
+)
 DATA_TYPES = ("INT", "UINT", "XINT", "XUINT", "FLOAT", "BFLOAT", "UNKNOWN")
 
 

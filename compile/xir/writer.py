@@ -33,7 +33,7 @@ from npuforge.compile.xir.builder import (
     stored_shape,
     string,
 )
-from npuforge.compile.xir.model import Attr, Attrs, XModel, XSubgraph, XTensor, to_message
+from npuforge.compile.xir.model import FLOAT_FORM_OF, Attr, Attrs, XModel, XSubgraph, XTensor, to_message
 from npuforge.compile.xir.npu_ops import nhwc, npu_tensor
 from npuforge.compile.xir.places import Places
 from npuforge.compile.xir.reader import check_structure
@@ -165,7 +165,7 @@ class _Writer:
         tensor = XTensor(name, shape, kind, width)
         if name in self.crossing:
             tensor.name = self._added(name, "_float")
-            tensor.attrs["npuforge_input"] = string(name)
+            tensor.attrs[FLOAT_FORM_OF] = string(name)
         attrs = {"shape": integers(shape), "data_type": string(tensor.dtype)}
         return self.builder.op(tensor.name, "data", tensor, {}, attrs, USER, leaf)
 

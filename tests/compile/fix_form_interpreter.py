@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from npuforge.compile.xir.model import XModel, XOp
 
@@ -43,6 +45,28 @@ def bilinear(x: np.ndarray, scale: int, centers: bool) -> np.ndarray:
     return x
 
 
+NOT_ONNX = ("shape", "data_type", "device", "activation")  # beginnings of attributes' names
+
+
+def of_onnx(op: XOp, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """A node for the CPU that XIR has no operator for: ONNX's, or scale and bias per channel."""
+    if op.type == "onnx::Affine":
+        return inputs[0] * np.reshape(op.get("scale"), (-1, 1, 1)) + np.reshape(op.get("bias"), (-1, 1, 1))
+    attrs = {name: op.get(name) for name in op.attrs if not name.startswith(NOT_ONNX)}
+    names = [f"x{number}" for number in range(len(inputs))]
+    node = helper.make_node(op.type.removeprefix("onnx::"), names, ["y"], **attrs)
+    return np.asarray(ReferenceEvaluator(node).run(None, dict(zip(names, inputs, strict=True)))[0])
+
+
+def activated(op: XOp, x: np.ndarray) -> np.ndarray:
+    kind = op.get("activation", "none")
+    if kind == "PRelu":
+        return np.where(x < 0, x * np.reshape(op.get("activation_slope"), (-1, 1, 1)), x)
+    assert kind in ("none", "Sigmoid", "Silu"), kind
+    gate = 1 / (1 + np.exp(-x))
+    return {"none": x, "Sigmoid": gate, "Silu": x * gate}[kind]
+
+
 def execute(model: XModel, image: np.ndarray) -> dict[str, np.ndarray]:
     """Values by op name for an image in N, C, H, W."""
     return execute_ops(model.ops, {"x": image.transpose(0, 2, 3, 1).astype(np.float64)})
@@ -58,7 +82,7 @@ def execute_ops(ops: Sequence[XOp], given: Mapping[str, np.ndarray]) -> dict[str
         x = args["input"][0] if "input" in args else np.zeros(0)
         if op.type == "const":
             result = np.frombuffer(op.get("data"), "<f4").reshape(op.get("shape")).astype(np.float64)
-        elif op.type in ("fix2float", "download"):  # values are real numbers here, fixed or not
+        elif op.type in ("fix2float", "download", "identity"):  # values are real numbers here, fixed or not
             result = x
         elif op.type in ("fix", "float2fix"):
             assert (op.get("bit_width"), op.get("round_mode"), op.get("if_signed")) == (8, "DPU_ROUND", True)
@@ -99,6 +123,8 @@ def execute_ops(ops: Sequence[XOp], given: Mapping[str, np.ndarray]) -> dict[str
             result = x.reshape(op.get("shape"))
         elif op.type == "transpose":
             result = x.transpose(op.get("order"))
+        elif op.type.startswith("onnx::"):
+            result = activated(op, of_onnx(op, args["input"]))
         else:
             assert op.type == "sigmoid", op.type
             result = 1 / (1 + np.exp(-x))

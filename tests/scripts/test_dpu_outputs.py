@@ -1,0 +1,93 @@
+"""Network outputs and inputs that both the DPU and the CPU have to do with: the file gives them as the manifest says, the CPU reads the floats that were given.
+
+Right values are ONNX Runtime's on the float network: of what the CPU computes from the input exactly, of what lies behind the DPU within what 8 bits leave.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from command_line import CommandLine, node
+from onnx import TensorProto, helper, numpy_helper
+from test_device_dpu import vendors_side
+
+from npuforge.board_runtime.devices import open_session
+from npuforge.compile.xir.reader import read_xmodel
+
+SHAPE = (1, 3, 12, 20)
+ISLANDS = {
+    "broadcast": [node("GlobalMaxPool", ["r"], ["p"]), node("Mul", ["r", "p"], ["s"])],
+    "sigmoid": [node("Sigmoid", ["r"], ["s"])],
+    "softmax": [node("Softmax", ["r"], ["s"], axis=1)],
+    "prelu": [node("PRelu", ["r", "slopes"], ["s"])],
+}  # what a CPU makes of r, [1, 8, 12, 20]
+
+
+def network(island: str) -> onnx.ModelProto:
+    """x -> convolution -> r -> CPU -> s -> convolution -> y. Outputs: s, which the DPU reads too; x, given; i, from x on the CPU; y."""
+    random = np.random.default_rng(11)
+    constants = {
+        "w": random.normal(size=(8, 3, 3, 3)) / 5,
+        "v": random.normal(size=(8, 8, 3, 3)) / 9,
+        "slopes": np.linspace(0.1, 0.4, 8).reshape(8, 1, 1),
+        "factors": random.uniform(1, 2, (1, 3, 1, 20)),
+    }
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], "first", kernel_shape=[3, 3], pads=[1] * 4),
+        node("Relu", ["c"], ["r"]),
+        *ISLANDS[island],
+        node("Conv", ["s", "v"], ["y"], "second", kernel_shape=[3, 3], pads=[1] * 4),
+        node("Mul", ["x", "factors"], ["i"], "on_input"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("s", "x", "i", "y")],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
+        yield tools
+
+
+@pytest.mark.parametrize("island", ISLANDS)
+def test_outputs_and_inputs_of_both_sides(command: CommandLine, vendor: Path, island: str) -> None:
+    model, random = network(island), np.random.default_rng(3)
+    onnx.save(model, command.folder / "net.onnx")
+    samples = command.folder / "samples"
+    samples.mkdir()
+    for number in range(4):
+        np.savez(samples / f"{number}.npz", x=random.normal(size=SHAPE).astype(np.float32))
+    compiled = command("compile", "net.onnx", "--calib", "samples", "--target", "dpu:DPUCZDX8G", "-o", "dpu")
+    assert compiled.code == 0, compiled
+    folder = command.folder / "dpu"
+    assert json.loads((folder / "manifest.json").read_text())["nhwc_outputs"] == ["y"]
+    file = read_xmodel(folder / "quantised.xmodel")
+    shapes = {op.name: op.tensor.shape for op in file.ops}
+    returned = [shapes[name] for name in file.attrs["return_ops"].value]
+    assert returned == [[1, 8, 12, 20], list(SHAPE), list(SHAPE), [1, 12, 20, 8]]
+
+    x = random.normal(size=SHAPE).astype(np.float32)
+    names = [value.name for value in model.graph.output]
+    expected = dict(
+        zip(names, onnxruntime.InferenceSession(model.SerializeToString()).run(names, {"x": x}), strict=True)
+    )
+    found = open_session(folder, "dpu").run({"x": x})
+    np.testing.assert_array_equal(found["x"], x)
+    np.testing.assert_allclose(found["i"], expected["i"], rtol=1e-6)
+    for name in ("s", "y"):
+        a, b = found[name].ravel(), expected[name].ravel()
+        assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.99, name
+    checked = command("run", "dpu", "--check", "--device", "dpu")
+    assert checked.code == 0, checked
