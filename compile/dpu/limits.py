@@ -208,10 +208,8 @@ def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
         most = limits.get(f"{side}_channels", 0) * target.channel_parallel
         if most and count > most:
             return f"{count} {side} channels, allowed {most}"
-    problem = _window_problem(target, limits, node, channels_in) if "kernel_shape" in node.attrs else ""
-    if operator == MOVES:
-        block = [int(node.attrs.get("blocksize", 1))] * 2
-        problem = _outside("kernel", block, limits["kernel"]) or _outside("stride", block, limits["stride"])
+    kernel = _kernel(node, operator)
+    problem = _window_problem(target, limits, node, kernel, channels_in) if kernel else ""
     if operator == "resize" and node.attrs.get("mode", "nearest") == "linear":
         problem = problem or _linear_resize_problem(target)
     return problem or _meaning_problem(operator, node, graph)
@@ -225,8 +223,15 @@ def _linear_resize_problem(target: DpuTarget) -> str:
     return "a linear resize, which needs depthwise convolutions with a kernel of 2 per stride; allowed nearest"
 
 
-def _window_problem(target: DpuTarget, limits: dict[str, Any], node: Node, channels: int) -> str:
-    window, kernel = Window.of(node), [int(k) for k in node.attrs["kernel_shape"]]
+def _kernel(node: Node, operator: str) -> list[int]:
+    """Height and width of the window in the file; of a node that moves channels that of its convolution, which steps by it. Empty if there is none."""
+    if operator == MOVES:
+        return [int(node.attrs.get("blocksize", 1))] * 2
+    return [int(k) for k in node.attrs.get("kernel_shape", ())]
+
+
+def _window_problem(target: DpuTarget, limits: dict[str, Any], node: Node, kernel: list[int], channels: int) -> str:
+    window = Window.of(node) if "kernel_shape" in node.attrs else Window(tuple(kernel), (0, 0, 0, 0), (1, 1), 1)
     strides, dilations = [int(s) for s in window.strides], [int(d) for d in window.dilations]
     problem = _outside("kernel", kernel, limits["kernel"]) if "kernel" in limits else ""
     if "stride" in limits:
