@@ -112,11 +112,8 @@ Type type_of(const xir::Op& op) {
     const Element element = element_of(*op.get_output_tensor());
     if (element.bf16)
         throw std::invalid_argument("op " + op.get_name() + " (" + op.get_type() + "): type bfloat16 is not supported");
-    const Type type = element.type;
-    static const std::set<std::string> truth = {
-        "onnx::Equal", "onnx::Greater", "onnx::GreaterOrEqual", "onnx::Less", "onnx::LessOrEqual", "onnx::Not",
-        "onnx::And",   "onnx::Or",      "onnx::IsNaN",          "onnx::IsInf"};
-    return type == Type::kUint8 && truth.count(op.get_type()) ? Type::kBool : type;  // XIR has no bool
+    const bool truth = element.type == Type::kUint8 && op.get_output_tensor()->has_attr("npuforge_bool");
+    return truth ? Type::kBool : element.type;  // XIR has no bool
 }
 
 Shape shape_of(const xir::Op& op) {

@@ -13,6 +13,7 @@ from npuforge.compile.xir.model import Attr, Attrs, XOp, XTensor
 ROUND_MODE = "DPU_ROUND"
 RUNNER_LIBRARY = "libnpuforge-runner.so"
 RUNNER_MODES = ("run", "sim", "csim")  # what the library's create_runner_with_attrs takes
+BOOL = "npuforge_bool"  # attribute of a tensor whose bytes are truth values, 0 or 1
 _KINDS = {"f": "FLOAT", "i": "INT", "u": "UINT", "b": "UINT"}
 _RESERVED = ("shape", "data_type", "device", "output_index", "output_count", "input_positions")
 
@@ -50,6 +51,13 @@ def dtype_of(name: str) -> tuple[str, int]:
             f"tensors of type {name} cannot be stored in an .xmodel; expected floats, integers or bool"
         )
     return _KINDS[dtype.kind], dtype.itemsize * 8
+
+
+def plain_tensor(name: str, shape: Sequence[int], dtype: str) -> XTensor:
+    """A tensor of a numpy type. XIR has no bool: it is UINT8 with our attribute, by which the plug-in knows what an operator reads."""
+    kind, width = dtype_of(dtype)
+    is_bool = np.dtype(dtype).kind == "b"
+    return XTensor(name, stored_shape(shape, name), kind, width, {BOOL: Attr("bool", True)} if is_bool else {})
 
 
 def stored_shape(shape: Sequence[int], name: str) -> list[int]:
@@ -129,8 +137,9 @@ class Builder:
         attrs: Attrs | None = None,
     ) -> str:
         """A `const` or (`fixed`) `const-fix` op with its data; `attrs` go to the tensor."""
-        kind, width = dtype_of(value.dtype.name)
-        tensor = XTensor(name, stored_shape(value.shape, name), f"X{kind}" if fixed else kind, width, attrs or {})
+        tensor = plain_tensor(name, value.shape, value.dtype.name)
+        tensor.data_type = f"X{tensor.data_type}" if fixed else tensor.data_type
+        tensor.attrs |= attrs or {}
         data = np.ascontiguousarray(value, value.dtype.newbyteorder("<")).tobytes()
         own = {"shape": integers(tensor.shape), "data_type": string(tensor.dtype), "data": Attr("bytes", data)}
         return self.op(name, "const-fix" if fixed else "const", tensor, {}, own, device, leaf)

@@ -15,7 +15,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.xir import vendor_tasks
-from npuforge.compile.xir.builder import Builder, dtype_of, integer, integers, stored_shape, string
+from npuforge.compile.xir.builder import Builder, dtype_of, integer, integers, plain_tensor, stored_shape, string
 from npuforge.compile.xir.model import Attr, Attrs, XTensor
 from npuforge.compile.xir.npu_ops import activation_values
 
@@ -80,8 +80,7 @@ class HostNode:
     def output(self, index: int, name: str) -> XTensor:
         """The tensor of one output."""
         info = self.graph.tensors[self.node.outputs[index]]
-        kind, width = dtype_of(info.dtype)
-        return XTensor(name, stored_shape(info.shape, info.name), kind, width)
+        return plain_tensor(name, stored_shape(info.shape, info.name), info.dtype)
 
 
 def emit(host: HostNode, tensor_names: dict[str, str]) -> None:

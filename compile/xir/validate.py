@@ -63,6 +63,7 @@ TENSOR_ATTRS = {  # wire types of what compilers write and runtimes read
     "npuforge_zero_point": "int32_vec",
     "npuforge_image_mean": "double_vec",
     "npuforge_row_stride": "int32",
+    "npuforge_bool": "bool",
 }
 _TEXTS = "map_string_2_string"
 SUBGRAPH_ATTRS = {  # wire types, as the vendor's compiler writes them (XIR takes no other), and ours

@@ -27,9 +27,9 @@ from npuforge.compile.xir.builder import (
     RUNNER_MODES,
     Builder,
     doubles,
-    dtype_of,
     integer,
     integers,
+    plain_tensor,
     stored_shape,
     string,
 )
@@ -161,8 +161,7 @@ class _Writer:
         """The input in the ONNX file's own type and order of axes."""
         info = self.graph.tensors[name]
         shape = nhwc(info.shape) if self._is_nhwc(name) else stored_shape(info.shape, name)
-        kind, width = dtype_of(info.dtype)
-        tensor = XTensor(name, shape, kind, width)
+        tensor = plain_tensor(name, shape, info.dtype)
         if name in self.crossing:
             tensor.name = self._added(name, "_float")
             tensor.attrs[FLOAT_FORM_OF] = string(name)

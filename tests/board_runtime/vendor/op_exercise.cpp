@@ -170,6 +170,27 @@ int main(int argc, char** argv) {
         op.attrs.set_attr("activation_alpha", 0.5F);
         expect(compute<float>(op, 4, std::vector<float>{-4, 0, 1, 5}, std::vector<float>{2}), {-2, 0, 1, 2}, "y");
     }
+    {  // truth values, which are uint8 with an attribute: from the application, a constant, another operator
+        const auto truth = [](const std::string& name) {
+            xir::Tensor tensor(name, {1, 4}, {xir::DataType::UINT, 8});
+            tensor.attrs.set_attr("npuforge_bool", true);
+            return tensor;
+        };
+        using Bytes = std::vector<std::uint8_t>;
+        xir::Op given("data", truth("m")), mask("const", truth("k")), x = source<float>("x", {1, 4});
+        mask.attrs.set_attr("data", std::vector<char>{1, 1, 0, 0});
+        xir::Op both("onnx::And", truth("b")), no("onnx::Not", truth("n"));
+        both.inputs["input"] = {&given, &mask};
+        no.inputs["input"] = {&both};
+        expect(compute<std::uint8_t>(both, 4, Bytes{1, 0, 1, 0}, Bytes{1, 1, 0, 0}), {1, 0, 0, 0}, "And");
+        expect(compute<std::uint8_t>(no, 4, Bytes{1, 0, 0, 0}), {0, 1, 1, 1}, "Not");
+        for (const xir::Op* condition : {&given, &mask, &no}) {
+            xir::Op where("onnx::Where", xir::Tensor("w", {1, 4}, data_type<float>()));
+            where.inputs["input"] = {condition, &x, &x};
+            const std::vector<float> a = {1, 2, 3, 4}, b = {5, 6, 7, 8};
+            expect(compute<float>(where, 4, Bytes{0, 1, 1, 0}, a, b), {5, 2, 3, 8}, "Where");
+        }
+    }
     {  // built-in operators that the vendor has no implementation of
         xir::Op x = source<float>("x", {2, 3});
         xir::Op mean("reduction_mean", xir::Tensor("m", {2, 1}, data_type<float>()));
