@@ -41,8 +41,8 @@ PROGRAM, LOG, OFFLINE_MODEL = "atc", "atc.log", "model.om"
 @dataclass
 class AscendBuild:
     """What was made. `operators`: custom operator -> its files. `on_ai_cpu`: those of them that the AI CPU computes -> why. `lowered`: node -> operator
-    written as standard ones. `without_source`: node -> custom operator that has neither an NPU-DSL program nor a C++ kernel. `failure`: what atc ended
-    with."""
+    written as standard ones. `without_source`: node -> custom operator that has neither an NPU-DSL program nor a C++ kernel. `ran`: whether atc was executed;
+    `failure`: what it ended with, or why it could not be."""
 
     soc: str
     command: list[str] = field(default_factory=list)
@@ -202,9 +202,8 @@ def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> As
         (folder / "ascend.json").write_text(json.dumps(build.to_json() | {"notices": ctx.notices}, indent=1))
     if build.failure:
         first = "; atc knows the custom operators once their files are built and installed" if build.operators else ""
-        raise NpuforgeError(
-            f"{build.failure}; the sources and {LOG} are in {options.output}{first}, then run atc.sh there"
-        )
+        log = f" and {LOG}" if build.ran else ""
+        raise NpuforgeError(f"{build.failure}; the sources{log} are in {options.output}{first}, then run atc.sh there")
     return build
 
 
@@ -223,11 +222,14 @@ def _run(build: AscendBuild, folder: Path) -> str:
     program = shutil.which(PROGRAM)
     if program is None:
         return ""
-    done = run_tool(PROGRAM, [program, *build.command[1:]], folder)
+    try:
+        done = run_tool(PROGRAM, [program, *build.command[1:]], folder)
+    except NpuforgeError as error:
+        return str(error)
+    build.ran = True
     (folder / LOG).write_text(done.log, encoding="utf-8")
     if done.code != 0:
         return f"{done.ended}: {done.first_error}"
     if not (folder / OFFLINE_MODEL).is_file():
         return f"{done.ended} and wrote no {OFFLINE_MODEL}: {done.last_line}"
-    build.ran = True
     return ""

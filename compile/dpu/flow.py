@@ -115,7 +115,7 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
             encoding="utf-8",
         )
     if build.compiler.failure:
-        log = f", {LOG} among them" if (options.output / LOG).is_file() else ""
+        log = f", {LOG} among them" if build.compiler.ran else ""
         raise NpuforgeError(
             f"{build.compiler.failure}; the other files of the build are in {options.output}{log}; then run there: {COMMAND}"
         )
@@ -128,7 +128,8 @@ def _compiled(folder: Path, target: DpuTarget, output: Path) -> Compiled:
         return compile_fix_form(folder / FIX_FORM, target, folder, "model")
     except NpuforgeError as error:
         (folder / "model.xmodel").unlink(missing_ok=True)
-        return Compiled(COMMAND.split(), failure=str(error).replace(str(folder), str(output)))
+        ran = (folder / LOG).is_file()
+        return Compiled(COMMAND.split(), ran, failure=str(error).replace(str(folder), str(output)))
 
 
 def ends_in_head(graph: Graph, record: Preprocess | None) -> bool:

@@ -170,8 +170,7 @@ def xir_operator(node: Node, graph: Graph) -> str:
     if node.op == "ConvTranspose":
         return "transposed-conv2d"
     if node.op == "Affine":
-        plain = np.all(np.asarray(node.attrs["scale"]) == 1) and np.all(np.asarray(node.attrs["bias"]) == 0)
-        return ALONE.get(activation_word(node.activation), "") if plain else ""
+        return ALONE.get(activation_word(node.activation), "") if _is_plain(node) else ""
     if node.op == "ChannelGather":
         indices = [int(i) for i in node.attrs["indices"]]
         in_a_row = indices[0] >= 0 and indices == list(range(indices[0], indices[0] + len(indices)))
@@ -194,7 +193,7 @@ def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
     operator = xir_operator(node, graph)
     limits = target.operators.get("conv2d" if operator == MOVES else operator)
     if limits is None:
-        return f"no operator {operator or node.op}"
+        return f"no operator {operator or _users_operator(node)}"
     word = activation_word(node.activation)
     if word not in limits["activations"]:
         remedy = "; --silu hardswish replaces it" if word == "Silu" else ""
@@ -221,6 +220,19 @@ def _linear_resize_problem(target: DpuTarget) -> str:
     if engine is not None and 2 in numbers(engine["kernel"]):
         return ""
     return "a linear resize, which needs depthwise convolutions with a kernel of 2 per stride; allowed nearest"
+
+
+def _users_operator(node: Node) -> str:
+    """What an Affine of the integer graph, which no ONNX file has, is there."""
+    if node.op != "Affine":
+        return node.op
+    if _is_plain(node) and node.activation.kind != Activation().kind:
+        return f"{activation_word(node.activation)} by itself"
+    return "of a factor and a summand per channel (Mul, Add, BatchNormalization with constants)"
+
+
+def _is_plain(node: Node) -> bool:
+    return bool(np.all(np.asarray(node.attrs["scale"]) == 1) and np.all(np.asarray(node.attrs["bias"]) == 0))
 
 
 def _kernel(node: Node, operator: str) -> list[int]:

@@ -32,7 +32,7 @@ class Compiled:
     """What the vendor's log says. Counts of subgraphs that it doesn't say are the compiled file's own. `on_cpu`: operators that it gave to the CPU,
     `name (type)`, and the log's first reason.
 
-    `ran` is False, with nothing else, where the program is not on the path. `fingerprints`, `dpu_names`: of the compiled file's DPU subgraphs;
+    `ran`: whether the program was executed; with nothing else, where it is not on the path. `fingerprints`, `dpu_names`: of the compiled file's DPU subgraphs;
     `unlike_target`: a line where a fingerprint is not the target's own, else empty. `failure`: how it ended where it gave no file that is one.
     """
 
@@ -51,7 +51,7 @@ class Compiled:
 
     def __str__(self) -> str:
         """One line for terminal and report."""
-        if not self.ran:
+        if not self.ran or self.failure:
             return self.failure or f"{PROGRAM} was not run"
         prints = f", fingerprints {', '.join(self.fingerprints)}" if self.fingerprints else ""
         return f"{PROGRAM}: {counted(self.subgraphs or 0, 'subgraph')}, {self.dpu_subgraphs} DPU, {self.cpu_subgraphs} CPU{prints}"
@@ -97,7 +97,7 @@ def completed(recorded: Compiled, folder: Path, fingerprint: int, target: str) -
     `fingerprint`, `target`: the manifest's. FormatError where the file is not of this build.
     """
     made = folder / "model.xmodel"
-    if recorded.ran or not made.is_file():
+    if (recorded.ran and not recorded.failure) or not made.is_file():
         return recorded
     check_belongs(read_checked(made), made)
     log, result = folder / LOG, Compiled(recorded.command)

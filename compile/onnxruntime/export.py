@@ -179,7 +179,10 @@ def _build(place: Path, headers: Path | None) -> tuple[str, str]:
     if compiler is None:
         return f"{LIBRARY} was not built: no C++ compiler ({', '.join(COMPILERS)}) is on the path; {by_hand}", ""
     words = [compiler, *FLAGS, "-isystem", str(headers), SOURCE, "-o", LIBRARY]
-    done = run_tool(compiler, words, place)
+    try:
+        done = run_tool(compiler, words, place)
+    except NpuforgeError as error:
+        return "", str(error)
     if done.code:
         return "", f"{done.ended}: {done.first_error}"
     return f"{LIBRARY} was built with {compiler} and the headers in {headers}", ""

@@ -41,6 +41,9 @@ def refuse_malformed(node: Node, operator: operators.Op) -> None:
     if len(node.inputs) not in counts and len(counts) < VARIADIC:
         expected = " or ".join(map(str, sorted(counts)))
         raise ModelError(f"{where}: has {len(node.inputs)} inputs, expected {expected}; export the network again")
+    empty = next((i for i, tensor in enumerate(node.inputs) if not tensor), None)
+    if empty is not None:  # of an optional input, fill_absent_inputs has named its constant
+        raise ModelError(f"{where}: input {empty} is empty, expected a tensor; export the network again")
     most = max((c.outputs for c in operator.cases), default=1)
     if len(node.outputs) > most:
         raise ModelError(f"{where}: has {len(node.outputs)} outputs, expected {most} at most; export the network again")

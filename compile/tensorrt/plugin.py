@@ -25,6 +25,7 @@ from npuforge.compile.steps.onnx_nodes import STANDARD, operator_name
 from npuforge.compile.steps.write_files import staging
 from npuforge.compile.tensorrt import operators
 from npuforge.compile.tensorrt.expression import Function, function_of
+from npuforge.hw_kernels.bindings.model_types import as_node, tensor_types
 from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.host import Unary
 from npuforge.hw_kernels.levels import folder
@@ -32,6 +33,7 @@ from npuforge.hw_kernels.operator import refused_packages
 
 HEADER, KERNELS, PLUGINS = "npuforge_functions.h", "npuforge_kernels.cu", "npuforge_plugins.cpp"
 TEMPLATE = Path(__file__).with_name("plugin_template.hpp")
+TYPES = ("float32", "int64")  # what the templates know
 NVCC, LOG = "nvcc", "nvcc.log"
 FLAGS = ("-O2", "-std=c++17", "--expt-relaxed-constexpr", "-Xcompiler", "-fPIC")
 
@@ -83,6 +85,24 @@ def find_sources(model: onnx.ModelProto) -> Found:
                 "type; rename one of them"
             )
     return found
+
+
+def refuse_types(model: onnx.ModelProto, found: Found) -> None:
+    """UnsupportedError for a node with a plug-in that does not read an input's element type: float32, for positions and other integers int64."""
+    types = tensor_types(model)
+    for node in model.graph.node:
+        if node.domain in STANDARD or node.op_type not in (*found.functions, *found.folders):
+            continue
+        name = operator_name(node.domain, node.op_type)
+        operator = find_operator(name)
+        assert operator is not None, "an operator with a source is registered"
+        for position, tensor in enumerate(node.input):
+            takes = operator.host_types_of(as_node(node), position) or TYPES
+            if tensor and types.get(tensor, "unknown") not in takes:
+                raise UnsupportedError(
+                    f"node '{node.name}' ({name}): input {position} expected as {' or '.join(takes)}, found {types.get(tensor, 'unknown')}; "
+                    f"export the network with a Cast to {takes[0]} in front of the node"
+                )
 
 
 def _why_none(name: str) -> str:
@@ -161,6 +181,7 @@ def export(options: Options) -> Export:
     made.lowered = lower(model)
     found = find_sources(model)
     made.operators, made.without_kernel = [*found.functions, *found.folders], found.without
+    refuse_types(model, found)
     ctx.note(refused_packages())
     ctx.note(f"node '{node}' ({name}) is written as standard operators" for node, name in made.lowered.items())
     ctx.note(
@@ -200,7 +221,8 @@ def export(options: Options) -> Export:
         text = json.dumps(made.to_json() | {"notices": ctx.notices}, indent=1)
         (place / "export.json").write_text(text, encoding="utf-8")
     if made.failure:
-        raise NpuforgeError(f"{made.failure}; the sources and {LOG} are in {options.output}")
+        log = f" and {LOG}" if (options.output / LOG).is_file() else ""
+        raise NpuforgeError(f"{made.failure}; the sources{log} are in {options.output}")
     return made
 
 
@@ -211,7 +233,10 @@ def compile_kernels(place: Path, sources: list[str]) -> tuple[bool, str]:
         return False, ""
     for source in sources:
         words = [program, *FLAGS, "-c", source, "-o", f"{Path(source).stem}.o"]
-        done = run_tool(NVCC, words, place)
+        try:
+            done = run_tool(NVCC, words, place)
+        except NpuforgeError as error:
+            return False, str(error)
         if done.code:
             (place / LOG).write_text(done.log, encoding="utf-8")
             for half in place.glob("*.o"):

@@ -84,7 +84,7 @@ def _of_vendor(folder: Path, manifest: Mapping[str, Any], notices: list[str]) ->
         found = completed(recorded, folder, int(manifest["fingerprint"], 16), str(manifest["target"]))
     except FormatError as error:
         return str(recorded), [*notices, str(error)]
-    if found.ran and not recorded.ran:
+    if found is not recorded:
         notices = [n for n in notices if not n.startswith(NOT_RUN)] + [found.unlike_target] * bool(found.unlike_target)
     return str(found), notices
 

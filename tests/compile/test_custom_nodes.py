@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,8 @@ def own(kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> 
     [
         (own("Silu", ["x"], ["y"], beta=1.0), "beta"),
         (own("Silu", ["x", "x"], ["y"]), "has 2 inputs, expected 1"),
+        (own("Silu", [""], ["y"]), "input 0 is empty, expected a tensor"),
+        (own("RotatedIou", ["x", ""], ["y"]), "input 1 is empty, expected a tensor"),
         (own("LeakyReluMask", ["x"], ["y", "m"], alpha="x"), "attribute alpha is 'x', expected a number as 0.1"),
         (own("LeakyReluMask", ["x"], ["y", "m"], alpha=[0.1, 0.2]), "attribute alpha is .*, expected a number"),
         (own("AngleEncode", ["x"], ["y", "z"], axis=1), "has 2 outputs, expected 1 at most"),
@@ -129,3 +132,40 @@ def test_sources_stay_where_a_compiler_fails(
     assert (tmp_path / "out" / kept).is_file()
     report = json.loads((tmp_path / "out" / "export.json").read_text())
     assert not report["compiled"] and "ended with 2" in report["failure"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("code", "word"), [(TensorProto.FLOAT16, "float16"), (TensorProto.DOUBLE, "float64")])
+@pytest.mark.parametrize("kind", ["Silu", "AngleEncode"])
+def test_element_types_that_no_kernel_reads(target: str, code: int, word: str, kind: str, tmp_path: Path) -> None:
+    """An element-wise operator and one with a parallel.hpp: their kernels read float32."""
+    nodes = [helper.make_node("Cast", ["x"], ["c"], "cast", to=code), own(kind, ["c"], ["y"])]
+    given = options(tmp_path, nodes)
+    model = onnx.load(given.model)
+    model.graph.output[0].type.tensor_type.elem_type = code
+    onnx.save(model, given.model)
+    with pytest.raises(UnsupportedError, match=f"'mine'.*{word}"):
+        TARGETS[target](given)
+    assert not given.output.exists()
+
+
+@pytest.mark.parametrize(("target", "tool"), [("onnxruntime", "c++"), ("tensorrt", "nvcc"), ("ascend", "atc")])
+def test_sources_stay_where_a_compiler_cannot_be_executed(
+    target: str, tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / tool).write_text("#!/no/such/program\n")
+    (tools / tool).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tools}:/bin:/usr/bin")
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers" / "onnxruntime_c_api.h").touch()
+    given = options(tmp_path, [own("AngleEncode", ["x"], ["y"])])
+    with pytest.raises(
+        NpuforgeError,
+        match=rf"{re.escape(tool)} \(.*\) cannot be executed .* off the path .*; the sources are in .*out",
+    ):
+        onnxruntime_export.export(given, tmp_path / "headers") if target == "onnxruntime" else TARGETS[target](given)
+    assert (tmp_path / "out" / "model.onnx").is_file() and not list((tmp_path / "out").glob("*.log"))
+    report = json.loads((tmp_path / "out" / ("ascend.json" if target == "ascend" else "export.json")).read_text())
+    assert not report.get("ran", report.get("compiled")) and "cannot be executed" in report["failure"]

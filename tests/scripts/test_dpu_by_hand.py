@@ -134,9 +134,10 @@ def hard_swish(command: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("echo no license; exit 3", "vai_c_xir ended with 3 and gave no model.xmodel: no license"),
-        ("echo fine", "vai_c_xir ended with 0 and gave no model.xmodel: fine"),
-        ("echo garbage > model.xmodel", "dpu/model.xmodel: "),
+        ("#!/bin/sh\necho no license; exit 3", "vai_c_xir ended with 3 and gave no model.xmodel: no license"),
+        ("#!/bin/sh\necho fine", "vai_c_xir ended with 0 and gave no model.xmodel: fine"),
+        ("#!/bin/sh\necho garbage > model.xmodel", "dpu/model.xmodel: "),
+        ("#!/no/such/program", "tools/vai_c_xir) cannot be executed (No such file or directory)"),
     ],
 )
 def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, tools: Path, script: str, words: str) -> None:
@@ -155,13 +156,16 @@ def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, tools: Path
         "dpu:DPUCZDX8G_ISA1_B1024",
     )
     assert command(*arguments).code == 0
-    (tools / "vai_c_xir").write_text(f"#!/bin/sh\n{script}\n")
-    failed = command(*arguments)
-    assert failed.code == 1 and words in failed.error_line and "vai_c_xir.log among them" in failed.error_line, failed
+    (tools / "vai_c_xir").write_text(f"{script}\n")
+    failed, ran = command(*arguments), script.startswith("#!/bin/sh")
+    assert failed.code == 1 and words in failed.error_line, failed
+    assert ("vai_c_xir.log among them" in failed.error_line) == ran
     assert ".npuforge-" not in failed.error_line and "is not on the path" not in failed.err
     folder = command.folder / "dpu"
     listed = json.loads((folder / "manifest.json").read_text())["files"]
-    assert {p.name for p in folder.iterdir()} == {*listed, "manifest.json", "vai_c_xir.log"}
+    assert {p.name for p in folder.iterdir()} == {*listed, "manifest.json", *(["vai_c_xir.log"] if ran else [])}
+    recorded = json.loads((folder / "dpu.json").read_text())["compiler"]
+    assert recorded["ran"] == ran and words in recorded["failure"]
     assert "quantised.xmodel" in listed and not {"model.xmodel", "vai_c_xir.log"} & listed.keys()
     assert words in page_of(command)
     command.refused(1, ("model.xmodel: no such file", "make it with: vai_c_xir"), *ON_DPU)
