@@ -313,7 +313,7 @@ def _meaning_problem(operator: str, node: Node, graph: Graph) -> str:
     if operator in ("add", "mul") and any(t in graph.constants or graph.tensors[t].shape != y for t in node.inputs):
         return "element-wise with broadcasting or a constant"
     if operator == "resize" and not _resize_known(node, x, y):
-        return "a resize other than nearest by whole factors or linear by 2 or 4"
+        return "a resize other than nearest by whole factors or linear by 2 or 4 (asymmetric: or 8)"
     return ""
 
 

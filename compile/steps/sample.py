@@ -18,6 +18,7 @@ from npuforge.compile.ir.image import to_tensor
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.ir.samples import Inputs, InputSpec, input_specs, load_sample
 from npuforge.compile.reference import NodesExecutor
+from npuforge.compile.steps.output_loss import notice, poor_outputs
 from npuforge.hw_kernels.arch import Arch
 
 SAMPLE, EXPECTED = "sample.npz", "expected.npz"
@@ -35,6 +36,7 @@ def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = Fals
     graph = ctx.qgraph.graph
     try:
         chosen, outputs = _sample_with_rows(ctx, arch, folder / SAMPLE)
+        poor = _poor_outputs(ctx, folder / SAMPLE, outputs)
     except (CalibrationError, InputError):
         raise  # a sample that cannot be read
     except (
@@ -44,6 +46,8 @@ def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = Fals
         first = (str(error).splitlines() or [type(error).__name__])[0]
         ctx.note([f"{_NO_SAMPLE}: {first}"])
         return {}
+    if poor:
+        ctx.note([notice(poor, DRAWN if chosen is None else chosen.name)])
     if fixed_size:
         sizes = {name: graph.tensors[name].shape for name in outputs}
         outputs = {n: v for n, v in outputs.items() if all(d > 0 for d in sizes[n]) and v.dtype.kind == "f"}
@@ -74,6 +78,15 @@ def write_sample(ctx: Context, arch: Arch, folder: Path, fixed_size: bool = Fals
             for name, value in outputs.items()
         },
     }
+
+
+def _poor_outputs(ctx: Context, file: Path, outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Outputs of a `pow2` build that are far from the float network's, whose one scale per tensor not every network bears."""
+    assert ctx.qgraph is not None
+    graph = ctx.qgraph.graph
+    if ctx.qgraph.mode != "pow2":
+        return {}
+    return poor_outputs(graph, load_sample(file, ctx.preprocess, input_specs(graph)).inputs, outputs)
 
 
 def _sample_with_rows(ctx: Context, arch: Arch, file: Path) -> tuple[Path | None, dict[str, np.ndarray]]:

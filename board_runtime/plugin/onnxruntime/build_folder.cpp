@@ -31,6 +31,10 @@ BuildFolder::BuildFolder(std::string folder) : folder_(std::move(folder)) {
     const auto digest = [&](const json::Value& entry, const std::string& at) {
         return entry.at("sha256", at).as_string(at + ".sha256");
     };
+    if (const json::Value* target = manifest.find("target"))
+        throw FormatError(folder_ + ": a build for " + target->as_string(where + ".target") +
+                          ", which runs with `npuforge run --device dpu` or on the vendor's runtime; expected one for "
+                          "npuforge's own NPU, of `npuforge compile` without --target");
     const json::Value& files = manifest.at("files", where);
     const std::string expected = digest(files.at("model.bin", where + ".files"), where + ".files.model.bin");
     if (sha256_of_file(bin()) != expected)

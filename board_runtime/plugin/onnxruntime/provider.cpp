@@ -42,6 +42,13 @@ class ComputeInfo : public OrtNodeComputeInfo {
     FusedModel model_;
 };
 
+// Tools write digests in either case, manifest.json in lower case.
+std::string lower_case(std::string text) {
+    for (char& c : text)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return text;
+}
+
 }  // namespace
 
 ProviderOptions ProviderOptions::read(const OrtApi& api, const OrtSessionOptions* options) {
@@ -60,7 +67,7 @@ ProviderOptions ProviderOptions::read(const OrtApi& api, const OrtSessionOptions
         if (name == "build")
             result.build = value;
         else if (name == "model_sha256")
-            result.model_sha256 = value;
+            result.model_sha256 = lower_case(value);
         else if (name == "device")
             result.session.device = value;
         else if (name == "threads")
