@@ -55,10 +55,10 @@ def convolved(
     return transpose(reshape(added(*terms), (outputs, images, *result)), (1, 0, 2, 3))
 
 
-def bias_of_zeros(position: int, shapes: Sequence[Shape | None]) -> np.ndarray | None:
-    """`Op.absent_input` of a convolution, whose bias [O] is input 2: float32."""
+def bias_of_zeros(shapes: Sequence[Shape | None]) -> np.ndarray | None:
+    """`Op.absent_input` of a convolution, whose weights are input 1: the bias [O], float32."""
     weight = shapes[1] if len(shapes) > 1 else None
-    return None if position != 2 or weight is None else np.zeros(weight[0], np.float32)
+    return None if weight is None else np.zeros(weight[0], np.float32)
 
 
 def _zeros_around(x: ArrayValue, axis: int, before: int, after: int) -> ArrayValue:

@@ -117,6 +117,8 @@ class Op:
     index_outputs: ClassVar[tuple[int, ...]] = ()
     # Attributes that it reads, where no schema of ONNX lists them; None: nobody said, and none is refused.
     attributes: ClassVar[tuple[str, ...] | None] = None
+    # Inputs (by position) that may be left out, and what they then equal (`absent_input`).
+    optional_inputs: ClassVar[tuple[int, ...]] = ()
     # Why the operator has no gradient, where `gradient` is not given.
     no_gradient: ClassVar[str] = ""
     # What the import makes of it for the NPU, and where, though the NPU has no such operator (tests/compile/test_placed_as_others.py).
@@ -138,14 +140,14 @@ class Op:
         raise NotImplementedError
 
     def absent_input(self, position: int, shapes: Sequence[Shape | None]) -> np.ndarray | None:
-        """What leaving out the optional input at `position` is equal to, from the shapes of those given; None where it is required or a shape is unknown."""
+        """What leaving out the input at `position`, one of `optional_inputs`, equals, from the shapes of those given; None where a shape is unknown."""
         return None
 
     def completed(self, inputs: list[Any]) -> list[Any]:
         """The inputs (arrays, ONNX order), with those at the end that were left out and equal something."""
         shapes = [np.shape(x) for x in inputs]
-        while (value := self.absent_input(len(inputs), shapes)) is not None:
-            inputs = [*inputs, value]
+        while len(inputs) in self.optional_inputs:
+            inputs = [*inputs, self.absent_input(len(inputs), shapes)]
         return inputs
 
     def largest(self, node: Node, shapes: list[Shape]) -> list[Shape]:

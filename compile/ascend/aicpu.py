@@ -76,14 +76,14 @@ def attribute_kinds(nodes: list[onnx.NodeProto]) -> dict[str, int]:
     """Name -> kind of the attributes of an operator's nodes; UnsupportedError where these differ in inputs or attributes, or have others than numbers."""
     kinds = {a.name: int(a.type) for a in nodes[0].attribute}
     for node in nodes:
-        for what, here, first in (
-            ("inputs", len(node.input), len(nodes[0].input)),
-            ("attributes", sorted(a.name for a in node.attribute), sorted(kinds)),
+        for what, here, first, advice in (
+            ("inputs", len(node.input), len(nodes[0].input), "compile the two as networks of their own"),
+            ("attributes", sorted(a.name for a in node.attribute), sorted(kinds), "write them out on each"),
         ):
             if here != first:
                 raise UnsupportedError(
                     f"node '{node.name}': {node.op_type} has {what} {here}, node '{nodes[0].name}' {first}; one operator of CANN has the "
-                    "same on every node, so write them out on each"
+                    f"same on every node, so {advice}"
                 )
     for name, kind in kinds.items():
         if kind not in _KINDS:

@@ -71,13 +71,14 @@ def program_of(operator: Op) -> Kernel | ArrayKernel | None:
     return operator.program.kernel if isinstance(operator.program, KernelProgram) else operator.dsl
 
 
-def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], dict[str, str]]:
-    """The model's custom operators that have an NPU-DSL program over tiles, and the nodes of the others."""
+def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], dict[str, str], dict[str, str]]:
+    """The model's custom operators that have an NPU-DSL program over tiles, the nodes of the others, and why such a program cannot take an operator's nodes."""
     found: dict[str, tbe.CustomOperator] = {}
     others: dict[str, str] = {}
-    for node in model.graph.node:
-        if node.domain in STANDARD:
-            continue
+    reasons: dict[str, str] = {}
+    nodes = [n for n in model.graph.node if n.domain not in STANDARD]
+    shapes, types = (tensor_shapes(model), tensor_types(model)) if nodes else ({}, {})
+    for node in nodes:
         name = operator_name(node.domain, node.op_type)
         operator = find_operator(name)
         kernel = None if operator is None else program_of(operator)
@@ -88,16 +89,26 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
             raise UnsupportedError(
                 f"node '{node.name}': {name} has {len(node.input)} inputs, its program {kernel.name} takes {kernel.inputs}; export the network again"
             )
+        for tensor in node.input:
+            if types.get(tensor, "float32") not in tbe.DTYPES:
+                expected = " or ".join(tbe.DTYPES)
+                reasons.setdefault(name, f"node '{node.name}': input {tensor} is {types[tensor]}; expected {expected}")
+            elif -1 in shapes.get(tensor, ()):
+                reasons.setdefault(name, f"node '{node.name}': the shape of its input {tensor} is not known")
         entry = found.setdefault(name, tbe.CustomOperator(node.domain, node.op_type, kernel))
         entry.add(node.name, attributes(node))
-    return list(found.values()), others
+    refused = {n.name: name for n in nodes if (name := operator_name(n.domain, n.op_type)) in reasons}
+    return [o for name, o in found.items() if name not in reasons], others | refused, reasons
 
 
-def array_operators(model: onnx.ModelProto, names: list[str]) -> tuple[list[tbe_arrays.ArrayOperator], dict[str, str]]:
-    """Those of the custom operators `names` whose array program takes every node of the network; why each of the others has no source."""
-    found, reasons = [], {}
+def array_operators(
+    model: onnx.ModelProto, names: list[str], reasons: dict[str, str]
+) -> tuple[list[tbe_arrays.ArrayOperator], dict[str, str]]:
+    """Those of the custom operators `names` whose array program takes every node of the network; why each of the others has no source, `reasons` of a program
+    over tiles among them."""
+    found, reasons = [], dict(reasons)
     shapes, types = (tensor_shapes(model), tensor_types(model)) if names else ({}, {})
-    for name in names:
+    for name in (n for n in names if n not in reasons):
         nodes = [n for n in model.graph.node if operator_name(n.domain, n.op_type) == name]
         operator = find_operator(name)
         kernel = None if operator is None else program_of(operator)
@@ -122,6 +133,10 @@ def command_line(model: onnx.ModelProto, soc: str) -> list[str]:
     constants = {i.name for i in model.graph.initializer}
     for value in model.graph.input:
         if value.name not in constants:
+            if ";" in value.name or ":" in value.name:
+                raise UnsupportedError(
+                    f"input '{value.name}': {PROGRAM} cannot be told the shape of an input with ; or : in its name; rename it"
+                )
             dims = ",".join(str(d.dim_value) for d in value.type.tensor_type.shape.dim)
             inputs.append(f"{value.name}:{dims}")
     words = [PROGRAM, "--framework=5", "--model=model.onnx", "--output=model", f"--soc_version={soc}"]
@@ -129,12 +144,27 @@ def command_line(model: onnx.ModelProto, soc: str) -> list[str]:
 
 
 def lower_compositions(model: onnx.ModelProto, all_of_them: bool) -> tuple[dict[str, str], dict[str, str]]:
-    """Writes, in `model`, operators that standard ones compose as those: where their programs refuse a node, or all; node -> operator, operator -> refusal."""
-    names = dict.fromkeys(operator_name(n.domain, n.op_type) for n in model.graph.node if n.domain not in STANDARD)
-    composed = {name for name in names if (own := find_operator(name)) is not None and own.lowers_to}
-    _, refused = ([], {}) if all_of_them else array_operators(model, sorted(composed))
-    written = composed if all_of_them else composed & refused.keys()
-    return lower(model, kept_as_is=lambda op: not written.intersection(op.onnx)), refused
+    """Writes, in `model`, nodes of operators that standard ones compose as those: which their array programs refuse, or all; node -> operator, node ->
+    refusal."""
+    composed = {}
+    for node in (n for n in model.graph.node if n.domain not in STANDARD):
+        own = find_operator(operator_name(node.domain, node.op_type))
+        if own is not None and own.lowers_to:
+            composed[node.name] = program_of(own)
+    refused: dict[str, str] = {}
+    if any(isinstance(p, ArrayKernel) for p in composed.values()) and not all_of_them:
+        shapes, types = tensor_shapes(model), tensor_types(model)
+        for node in (n for n in model.graph.node if n.name in composed):
+            program = composed[node.name]
+            if isinstance(program, ArrayKernel):
+                alone = tbe_arrays.ArrayOperator(node.domain, node.op_type, program, [], [])
+                try:
+                    alone.add_node(node, attributes(node), shapes, types)
+                except InstructionError as refusal:
+                    refused[node.name] = str(refusal)
+    without = {name for name, program in composed.items() if program is None}
+    written = composed.keys() if all_of_them else without | refused.keys()
+    return lower(model, kept_as_is=lambda node: node.name not in written), refused
 
 
 def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> AscendBuild:
@@ -144,8 +174,8 @@ def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> As
     model = prepare_export(options.model, options.shapes)
     write_out(model)
     build.lowered, refused = lower_compositions(model, standard)
-    operators, others = custom_operators(model)
-    of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())))
+    operators, others, of_tiles = custom_operators(model)
+    of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())), of_tiles)
     signatures, _ = signatures_of(model)
     on_ai_cpu = aicpu.operators_of(model, [s for s in signatures if f"{s.domain}::{s.type}" in reasons])
     named = [(o.domain, o.type) for o in operators] + [(made.domain, made.type) for made in of_arrays]
@@ -182,8 +212,9 @@ def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> As
             (folder / file).write_text(text, encoding="utf-8")
         line = shlex.join(build.command)
         (folder / "atc.sh").write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (folder / "atc.sh").chmod(0o755)
         ctx.note(
-            f"node '{node}' ({name}) is written as standard operators{f': {refused[name]}' if name in refused else ''}"
+            f"node '{node}' ({name}) is written as standard operators{f': {refused[node]}' if node in refused else ''}"
             for node, name in build.lowered.items()
         )
         ctx.note(
@@ -208,9 +239,15 @@ def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> As
 
 
 def _refuse_same_type(operators: list[tuple[str, str]]) -> None:
-    """UnsupportedError where two domains have an operator of one type."""
+    """UnsupportedError where two domains have an operator of one type, or two types files of one name."""
     owners: dict[str, str] = {}
+    files: dict[str, str] = {}
     for domain, kind in operators:
+        other = files.setdefault(tbe.file_name(kind), kind)
+        if other != kind:
+            raise UnsupportedError(
+                f"{kind} and {other} would both have the files {tbe.file_name(kind)}.*; rename one of them"
+            )
         if owners.setdefault(kind, domain) != domain:
             raise UnsupportedError(
                 f"{domain}::{kind} and {owners[kind]}::{kind} would be one operator to CANN, which knows no domains; rename one of them"

@@ -57,6 +57,7 @@ _CURVES = {
     return tbe.vadd(tbe.vrelu(x), _muls(_adds(tbe.vexp(tbe.vmins(x, _number(x, 0.0))), -1.0), alpha))
 """,
 }
+DTYPES = {"float16": "float16", "float32": "float"}  # element types that the source takes, as CANN calls them
 _BOTH = """def _both(a, b):
     shape = [max(int(m), int(n)) for m, n in zip(a.shape, b.shape)]
     return tbe.broadcast(a, shape), tbe.broadcast(b, shape)
@@ -261,7 +262,7 @@ def information(operator: CustomOperator) -> str:
     lines = [f"[{operator.type}]"]
     for kind, names in (("input", operator.inputs), ("output", ["y"])):
         for i, name in enumerate(names):
-            fields = {"name": name, "dtype": "float16,float", "paramType": "required", "format": "ND,ND"}
+            fields = {"name": name, "dtype": ",".join(DTYPES.values()), "paramType": "required", "format": "ND,ND"}
             lines += [f"{kind}{i}.{key}={value}" for key, value in fields.items()]
     if operator.kernel.attributes:
         lines.append(f"attr.list={','.join(operator.kernel.attributes)}")

@@ -20,9 +20,9 @@ from onnx import AttributeProto, numpy_helper
 from npuforge.compile.context import Context, Options
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError, UsageError
 from npuforge.compile.ir.foreign_tools import run_tool
-from npuforge.compile.ir.graph import Graph
+from npuforge.compile.ir.graph import Graph, TensorInfo
 from npuforge.compile.onnxruntime.source import TYPES, Signature, cmake, source
-from npuforge.compile.steps.import_onnx import prepare_export
+from npuforge.compile.steps.import_onnx import prepare_export, tensor_shapes
 from npuforge.compile.steps.onnx_nodes import make_node
 from npuforge.compile.steps.write_files import staging
 from npuforge.hw_kernels.bindings.model_types import STANDARD, as_node, find, tensor_types
@@ -84,19 +84,22 @@ def export(options: Options, headers: Path | None = None) -> Export:
     return made
 
 
-def lower(model: onnx.ModelProto, kept_as_is: Callable[[Op], bool] = lambda op: False) -> dict[str, str]:
+def lower(model: onnx.ModelProto, kept_as_is: Callable[[onnx.NodeProto], bool] = lambda node: False) -> dict[str, str]:
     """Replaces, in `model`, each custom node whose operator has no kernel but lowers to standard operators, and is not `kept_as_is`; node -> operator."""
+    tensors: dict[str, TensorInfo] = {}
     constants = {i.name: i for i in model.graph.initializer}
     constants |= {n.output[0]: n.attribute[0].t for n in model.graph.node if n.op_type == "Constant" and n.attribute}
     lowered: dict[str, str] = {}
     kept: list[onnx.NodeProto] = []
     for node in model.graph.node:
         own = None if node.domain in STANDARD else find(node)
-        if own is None or declared(own, "CPU") or not own.lowers_to or kept_as_is(own):
+        if own is None or declared(own, "CPU") or not own.lowers_to or kept_as_is(node):
             kept.append(node)
             continue
         known = {t: numpy_helper.to_array(constants[t]) for t in node.input if t in constants}
-        graph = Graph("export", [], {}, dict(known), [], [], 0)
+        if not tensors:
+            tensors = {t: TensorInfo(t, shape) for t, shape in tensor_shapes(model).items() if -1 not in shape}
+        graph = Graph("export", [], dict(tensors), dict(known), [], [], 0)
         parts = own.lower(as_node(node), graph)
         assert parts is not None, "an operator with `lowers_to` always lowers"
         kept += [make_node(p.op, p.inputs, p.outputs, p.attrs, p.name) for p in parts]

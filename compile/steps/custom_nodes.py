@@ -41,8 +41,8 @@ def refuse_malformed(node: Node, operator: operators.Op) -> None:
     if len(node.inputs) not in counts and len(counts) < VARIADIC:
         expected = " or ".join(map(str, sorted(counts)))
         raise ModelError(f"{where}: has {len(node.inputs)} inputs, expected {expected}; export the network again")
-    empty = next((i for i, tensor in enumerate(node.inputs) if not tensor), None)
-    if empty is not None:  # of an optional input, fill_absent_inputs has named its constant
+    empty = next((i for i, t in enumerate(node.inputs) if not t and i not in operator.optional_inputs), None)
+    if empty is not None:
         raise ModelError(f"{where}: input {empty} is empty, expected a tensor; export the network again")
     most = max((c.outputs for c in operator.cases), default=1)
     if len(node.outputs) > most:
@@ -65,17 +65,20 @@ def fill_absent_inputs(
         if node.domain in STANDARD or all(node.input):
             continue
         operator = operators.find(operator_name(node.domain, node.op_type))
+        if operator is None:
+            continue
         shapes = shapes_of(model) if shapes is None else shapes
         known = [shapes.get(t) for t in node.input]
-        for position, tensor in enumerate(node.input):
-            value = None if tensor or operator is None else operator.absent_input(position, known)
+        for position in operator.optional_inputs:
+            absent = position < len(node.input) and not node.input[position]
+            value = operator.absent_input(position, known) if absent else None
             if value is not None:
-                name = _unused(model, f"{node.name}/input{position}")
+                name = unused_name(model, f"{node.name}/input{position}")
                 model.graph.initializer.append(numpy_helper.from_array(value, name))
                 node.input[position] = name
 
 
-def _unused(model: onnx.ModelProto, name: str) -> str:
+def unused_name(model: onnx.ModelProto, name: str) -> str:
     """A name of no tensor: `name`, or with a number behind it."""
     graph = model.graph
     taken = {i.name for i in graph.initializer} | {v.name for v in graph.input}

@@ -26,7 +26,8 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal
 }  # fmt: skip
 REDUCTIONS: dict[str, Callable[..., Any]] = {"sum": np.sum, "max": np.max, "min": np.min}
-WHOLE = 1 << 24  # up to here every whole number is a float32
+WHOLE = 1 << 24  # up to here every whole number is a float32: places of rows are such numbers
+LARGEST = 1 << 28  # elements of an array: a gibibyte
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ class ArrayTrace:
 
     def add(self, operation: ArrayOperation) -> ArrayValue:
         """Appends an operation to what is being traced: the program, or the body of its innermost loop."""
-        if math.prod(operation.shape) > WHOLE:
-            raise failure(operation.kind, f"arrays have up to 2**24 elements, found the shape {list(operation.shape)}")
+        if math.prod(operation.shape) > LARGEST:
+            raise failure(operation.kind, f"arrays have up to 2**28 elements, found the shape {list(operation.shape)}")
         if 0 in operation.shape:
             raise failure(operation.kind, f"arrays have at least one element, found the shape {list(operation.shape)}")
         self.operations.append(operation)

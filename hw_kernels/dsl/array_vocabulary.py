@@ -13,6 +13,7 @@ import numpy as np
 
 from npuforge.hw_kernels.dsl.array_trace import (
     COMPARISONS,
+    WHOLE,
     ArrayOperation,
     ArrayValue,
     Loop,
@@ -199,12 +200,19 @@ def concat(arrays: Sequence[Any], axis: int) -> ArrayValue:
 
 def index(count: int) -> ArrayValue:
     """0, 1, … count - 1."""
+    _few("index", int(count))
     return current().add(ArrayOperation("index", (), (int(count),)))
+
+
+def _few(what: str, rows: int) -> None:
+    if rows > WHOLE:
+        raise failure(what, f"rows are counted to 2**24, up to which every whole number is a float32; found {rows}")
 
 
 def gather(x: Any, indices: Any) -> ArrayValue:
     """x[indices]: along the first axis of x, shape of the indices and then of the rest of x. Indices are whole numbers in range."""
     table, where = array_of("gather", x), array_of("gather", indices)
+    _few("gather", table.shape[0])
     shape = (*where.shape, *table.shape[1:])
     return table.trace.add(ArrayOperation("gather", (table.index, where.index), shape))
 

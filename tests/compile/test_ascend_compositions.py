@@ -16,6 +16,7 @@ from tbe_stand_in import as_tensor, install, numpy_modules
 
 from npuforge.compile.ascend import flow
 from npuforge.compile.context import Options
+from npuforge.compile.ir.errors import UnsupportedError
 from npuforge.compile.onnx_runner import OnnxRunner
 from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.hw_kernels import arch
@@ -121,9 +122,105 @@ def test_as_standard_operators_on_request(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_a_program_refuses_is_written_as_standard_operators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A map of 4 x 4096 x 4096 elements has more than an array may; the reason is said."""
-    build = _compile(tmp_path, monkeypatch, size=4096)
-    assert set(build.lowered) == {"first", "second", "third", "fourth"} and build.operators == {}
+    """A map of 16384 x 16385 elements is more than an array may have; the reason is said. A smaller one beside it keeps its source."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    own = {"domain": "npuforge", "kernel_shape": [1, 1]}
+    nodes = [
+        helper.make_node("ConvBnLeakyRelu", [x, "w", "s", "s", "s", "s", "s"], [y], name, **own)
+        for x, y, name in (("x", "a", "large"), ("z", "b", "small"))
+    ]
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, [1, 1, 16384, 16385]), value("z", TensorProto.FLOAT, [1, 1, 6, 5])]
+    results = [value(n, TensorProto.FLOAT, None) for n in "ab"]
+    graph = helper.make_graph(nodes, "net", inputs, results, [_constant("w", 1, 1, 1, 1), _constant("s", 1, low=0.1)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("npuforge", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "net.onnx")
+    options = Options(tmp_path / "net.onnx", arch.load("nf-b1024"), tmp_path / "out")
+    build = flow.compile_for_ascend(options, "Ascend310P3")
+    assert set(build.lowered) == {"large"} and list(build.operators) == ["npuforge::ConvBnLeakyRelu"]
     notices = json.loads((tmp_path / "out" / "ascend.json").read_text())["notices"]
-    first = next(n for n in notices if n.startswith("node 'first'"))
-    assert "is written as standard operators: node 'first'" in first and "arrays have up to 2**24 elements" in first
+    first = next(n for n in notices if n.startswith("node 'large'"))
+    assert "is written as standard operators: " in first and "arrays have up to 2**28 elements" in first
+    own_nodes = [n.name for n in onnx.load(tmp_path / "out" / "model.onnx").graph.node if n.domain == "npuforge"]
+    assert own_nodes == ["small"]
+
+
+def _custom(nodes: list[onnx.NodeProto], inputs: dict[str, list[int]], outputs: str, folder: Path) -> Options:
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [value(n, TensorProto.FLOAT, shape) for n, shape in inputs.items()],
+        [value(n, TensorProto.FLOAT, None) for n in outputs],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("npuforge", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / "net.onnx")
+    return Options(folder / "net.onnx", arch.load("nf-b1024"), folder / "out")
+
+
+def test_a_composition_with_a_program_over_tiles_keeps_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    node = helper.make_node("ModSigmoid", ["x", "z"], ["y"], "n", domain="npuforge")
+    build = flow.compile_for_ascend(_custom([node], {"x": [1, 4], "z": [1, 4]}, "y", tmp_path), "Ascend310")
+    assert list(build.operators) == ["npuforge::ModSigmoid"] and not build.lowered
+    assert (tmp_path / "out" / "mod_sigmoid.py").exists()
+
+
+def test_numbers_that_are_whole_on_one_node_and_real_on_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """alpha=1 is an integer to ONNX's helpers; and one node asks for the mask, the other not."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    nodes = [
+        helper.make_node("LeakyReluMask", ["x"], ["a", "b"], "one", domain="npuforge", alpha=1),
+        helper.make_node("LeakyReluMask", ["b"], ["c"], "two", domain="npuforge", alpha=0.1),
+    ]
+    build = flow.compile_for_ascend(_custom(nodes, {"x": [2, 3]}, "ac", tmp_path), "Ascend310")
+    assert list(build.operators) == ["npuforge::LeakyReluMask"] and not build.on_ai_cpu
+    made = onnx.load(tmp_path / "out" / "model.onnx")
+    assert [a.type for n in made.graph.node for a in n.attribute] == [onnx.AttributeProto.FLOAT] * 2
+    assert [len(n.output) for n in made.graph.node] == [2, 2]
+    assert "attr_alpha.type=float" in (tmp_path / "out" / "leaky_relu_mask.ini").read_text()
+
+
+@pytest.mark.parametrize("standard", [False, True])
+def test_computed_weights(standard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a RotatedConv: in its source, and as standard operators."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    nodes = [
+        helper.make_node("Abs", ["u"], ["w"], "abs"),
+        helper.make_node("RotatedConv", ["x", "w"], ["y"], "turned", domain="npuforge", rotations=3),
+    ]
+    options = _custom(nodes, {"x": [1, 2, 7, 6], "u": [2, 2, 3, 3]}, "y", tmp_path)
+    build = flow.compile_for_ascend(options, "Ascend310", standard)
+    assert set(build.lowered) == ({"turned"} if standard else set())
+    random = np.random.default_rng(4)
+    feeds = {n: random.normal(size=s).astype(np.float32) for n, s in (("x", (1, 2, 7, 6)), ("u", (2, 2, 3, 3)))}
+    found = OnnxRunner(onnx.load(tmp_path / "out" / "model.onnx")).run(feeds)["y"]
+    expected = OnnxRunner(prepare_model(tmp_path / "net.onnx")).run(feeds)["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_programs_over_tiles_take_known_shapes_and_real_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a YoloDecode with a threshold the rows are not known: the AI CPU computes it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sizes: dict[str, Any] = {"anchors": [4.0, 5.0], "strides": [8], "num_classes": 1, "score_threshold": 0.5}
+    nodes = [
+        helper.make_node("YoloDecode", ["x"], ["a", "b", "c"], "decode", domain="npuforge", **sizes),
+        helper.make_node("Silu", ["b"], ["y"], "silu", domain="npuforge"),
+    ]
+    build = flow.compile_for_ascend(_custom(nodes, {"x": [1, 6, 4, 5]}, "y", tmp_path), "Ascend310")
+    assert build.on_ai_cpu == {"npuforge::Silu": "node 'silu': the shape of its input b is not known"}
+
+
+def test_names_that_cann_cannot_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    node = helper.make_node("Silu", ["x;1"], ["y"], "silu", domain="npuforge")
+    with pytest.raises(UnsupportedError, match="input 'x;1': atc cannot be told the shape"):
+        flow.compile_for_ascend(_custom([node], {"x;1": [2, 3]}, "y", tmp_path), "Ascend310")
+    with pytest.raises(UnsupportedError, match=r"CsrGate and CSRGate would both have the files csr_gate\.\*"):
+        flow._refuse_same_type([("a", "CSRGate"), ("a", "CsrGate")])

@@ -30,6 +30,7 @@ class ConvBnLeakyRelu(HostOp):
 
     dsl = conv_bn_leaky_relu
     names = ("npuforge::ConvBnLeakyRelu",)
+    optional_inputs = (2,)
     attributes = ("kernel_shape", "strides", "pads", "dilations", "group", "epsilon", "alpha")
     onnx = ("npuforge::ConvBnLeakyRelu",)
     lowers_to = ("Conv", "BatchNormalization", "LeakyRelu")
@@ -55,7 +56,7 @@ class ConvBnLeakyRelu(HostOp):
         return conv.infer(self._parts(node)[0], shapes[:2])
 
     def absent_input(self, position: int, shapes: Sequence[Shape | None]) -> np.ndarray | None:
-        return bias_of_zeros(position, shapes)
+        return bias_of_zeros(shapes)
 
     def _parts(self, node: Node) -> tuple[Node, Node]:
         """The convolution, and the batch normalisation with the LeakyReLU behind it."""

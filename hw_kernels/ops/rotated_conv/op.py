@@ -45,6 +45,7 @@ class RotatedConv(Bilinear, HostOp):
 
     dsl = rotated_conv
     names = ("npuforge::RotatedConv",)
+    optional_inputs = (2,)
     attributes = ("kernel_shape", "strides", "pads", "dilations", "group", "rotations")
     onnx = ("npuforge::RotatedConv",)
     lowers_to = ("Conv", "Gather")
@@ -66,7 +67,7 @@ class RotatedConv(Bilinear, HostOp):
     )
 
     def absent_input(self, position: int, shapes: Sequence[Shape | None]) -> np.ndarray | None:
-        return bias_of_zeros(position, shapes)
+        return bias_of_zeros(shapes)
 
     def _conv(self, node: Node) -> Node:
         attrs = {k: v for k, v in node.attrs.items() if k != "rotations"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from npuforge.hw_kernels.dsl.array import (
     array_kernel,
     broadcast,
@@ -40,7 +42,7 @@ def rotated_nms(
     overlaps = pair_overlaps(boxes, boxes)
     position = broadcast(reshape(index(count), (1, count)), (classes, count))
     turns = broadcast(reshape(index(rounds), (1, rounds)), (classes, rounds))
-    lowest = -3.0e38
+    lowest = float(np.finfo(np.float32).min)
 
     def take(candidates: Any, picks: Any, turn: Any) -> tuple[Any, Any, Any]:
         best = reduce_max(candidates, 1)

@@ -23,10 +23,12 @@ from npuforge.hw_kernels.dsl.array import (
     gather,
     index,
     part,
+    reduce_max,
     reduce_sum,
     repeat,
     reshape,
     transpose,
+    vabs,
     vadd,
     vadds,
     vcmpsel,
@@ -41,6 +43,8 @@ from npuforge.hw_kernels.dsl.array import (
     vsub,
     whole_in_range,
 )
+
+_LARGEST = 3.0e38  # what is more is infinite in float32
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,8 @@ def rotated_roi_align(
     w, h = (vmuls(v, spatial_scale) for v in (w, h))
     regions = _Regions(cx, cy, w, h, vsin(angle), vcos(angle))
     named, valid = whole_in_range(image, images)
-    of_entries = reduce_sum(rois, 1)
-    valid = vcmpsel(vsub(of_entries, of_entries), 0.0, "eq", valid, 0.0)
+    valid = vcmpsel(reduce_max(vabs(rois), 1), _LARGEST, "le", valid, 0.0)
+    valid = vcmpsel(reduce_sum(rois, 1), _LARGEST, "le", valid, 0.0)  # a maximum may pass over what is no number
     table = reshape(transpose(x, (0, 2, 3, 1)), (images * height * width, channels))
     if sampling_ratio > 0:
         means = _fixed(table, x.shape, regions, named, (output_height, output_width), sampling_ratio)
