@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
             ),
         ] = NPUFORGE,
         silu: Annotated[
-            str, typer.Option("--silu", help="With a DPU: keep (SiLU on the CPU) or hardswish (replaces it)")
+            str, typer.Option("--silu", help="With a DPU: keep (SiLU by itself on the CPU) or hardswish (replaces it)")
         ] = "keep",
         standard: Annotated[
             bool,

@@ -1,7 +1,7 @@
 """Activations that a DPU computes otherwise: LeakyReLU has the slope 26/256, SiLU becomes HardSwish on request. The loss of that is measured. Nodes that
 the target leaves to the CPU keep their own; so do those whose slope is not between 0 and 1 (the limits leave them to the CPU).
 
-Where an engine has not the activation of its own operator, but the DPU has it as an operator by itself, the node is separated into the two.
+Where an engine has not the activation of its own operator, the node is separated into the two: the operator stays on the DPU.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from npuforge.compile.dpu.limits import ALONE, DpuTarget, activation_word, is_leaky, xir_operator
+from npuforge.compile.dpu.limits import ALONE, DpuTarget, activation_word, is_leaky
 from npuforge.compile.ir.graph import Activation, Graph, Node, TensorInfo
 from npuforge.compile.reference import GraphExecutor
 
@@ -56,24 +56,29 @@ def own_on_cpu(placed: Graph, before: Graph, changed: list[str]) -> tuple[Graph,
 
 
 def separated(graph: Graph, target: DpuTarget) -> Graph:
-    """Nodes whose operator `target` has without their activation, and the activation alone, become two: the value between them is rounded as well."""
+    """Nodes that `target` has without their activation become two, the operator and the activation alone; the value between them is rounded as well. The activation
+    is another operator of the DPU, or the CPU's."""
     nodes: list[Node] = []
     tensors = dict(graph.tensors)
     for node in graph.nodes:
-        word = activation_word(node.activation)
-        limits = target.operators.get(xir_operator(node, graph))
-        apart = ALONE.get(word) in target.operators and node.op != "Affine"
-        if limits is None or word in limits["activations"] or not apart:
+        if not _only_without(node, graph, target):
             nodes.append(node)
             continue
-        output = node.outputs[0]
+        word, output = activation_word(node.activation), node.outputs[0]
         shape, between = graph.tensors[output].shape, f"{output}/linear"
         tensors[between] = TensorInfo(between, shape, graph.tensors[output].dtype)
         attrs = {"scale": [1.0] * shape[1], "bias": [0.0] * shape[1]}
         nodes.append(replace(node, outputs=[between], activation=Activation()))
-        name = f"{node.name}/{ALONE[word]}"
+        name = f"{node.name}/{ALONE.get(word, word)}"
         nodes.append(Node(name, "Affine", [between], [output], attrs, node.activation, list(node.sources)))
     return replace(graph, nodes=nodes, tensors=tensors)
+
+
+def _only_without(node: Node, graph: Graph, target: DpuTarget) -> bool:
+    """Whether the DPU takes the operator, but not with the activation that it has."""
+    if node.activation.kind == Activation().kind or node.op == "Affine" or not target.reason(node, graph):
+        return False
+    return not target.reason(replace(node, activation=Activation()), graph)
 
 
 def measured_loss(before: Graph, after: Graph, feeds: Iterable[dict[str, np.ndarray]]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from npuforge.compile.dpu.host_activations import in_xir_terms
 from npuforge.compile.dpu.limits import ALONE, MOVES, activation_word, xir_operator
 from npuforge.compile.ir.errors import QuantisationError, VerifyError
 from npuforge.compile.ir.graph import Node
@@ -87,7 +88,7 @@ def weights_and_bias(node: Node, qgraph: QGraph) -> tuple[np.ndarray, int, np.nd
 
 class _FixWriter:
     def __init__(self, qgraph: QGraph) -> None:
-        self.qgraph, self.graph = qgraph, bounded(qgraph.graph)
+        self.qgraph, self.graph = qgraph, in_xir_terms(bounded(qgraph.graph))
         self.builder = Builder()
         self.leaf: list[str] = []
         on_dpu = [node for node in self.graph.nodes if node.device == "NPU"]

@@ -170,7 +170,7 @@ def xir_operator(node: Node, graph: Graph) -> str:
     if node.op == "ConvTranspose":
         return "transposed-conv2d"
     if node.op == "Affine":
-        return ALONE.get(activation_word(node.activation), "") if _is_plain(node) else ""
+        return ALONE.get(activation_word(node.activation), "") if is_plain(node) else ""
     if node.op == "ChannelGather":
         indices = [int(i) for i in node.attrs["indices"]]
         in_a_row = indices[0] >= 0 and indices == list(range(indices[0], indices[0] + len(indices)))
@@ -193,10 +193,10 @@ def _problem(target: DpuTarget, node: Node, graph: Graph) -> str:
     operator = xir_operator(node, graph)
     limits = target.operators.get("conv2d" if operator == MOVES else operator)
     if limits is None:
-        return f"no operator {operator or _users_operator(node)}"
+        return f"no operator {operator or _users_operator(node)}{_remedy(target, node)}"
     word = activation_word(node.activation)
     if word not in limits["activations"]:
-        remedy = "; --silu hardswish replaces it" if word == "Silu" else ""
+        remedy = _remedy(target, node)
         return f"{operator} with {word}, allowed {', '.join(limits['activations'])}{remedy}"
     if node.activation.kind == "LeakyRelu" and not is_leaky(node.activation):
         return f"{operator} with LeakyRelu of slope {node.activation.alpha:.4g}, allowed slopes from 0 to 1"
@@ -226,12 +226,19 @@ def _users_operator(node: Node) -> str:
     """What an Affine of the integer graph, which no ONNX file has, is there."""
     if node.op != "Affine":
         return node.op
-    if _is_plain(node) and node.activation.kind != Activation().kind:
+    if is_plain(node) and node.activation.kind != Activation().kind:
         return f"{activation_word(node.activation)} by itself"
     return "of a factor and a summand per channel (Mul, Add, BatchNormalization with constants)"
 
 
-def _is_plain(node: Node) -> bool:
+def _remedy(target: DpuTarget, node: Node) -> str:
+    """What a user can do for SiLU, where the DPU has HardSwish."""
+    has = any("HardSwish" in limits["activations"] for limits in target.operators.values())
+    return "; --silu hardswish replaces it" if node.activation.kind == "Silu" and has else ""
+
+
+def is_plain(node: Node) -> bool:
+    """Whether an Affine changes nothing but by its activation."""
     return bool(np.all(np.asarray(node.attrs["scale"]) == 1) and np.all(np.asarray(node.attrs["bias"]) == 0))
 
 

@@ -53,7 +53,7 @@ class Compiled:
         """One line for terminal and report."""
         if not self.ran or self.failure:
             return self.failure or f"{PROGRAM} was not run"
-        prints = f", fingerprints {', '.join(self.fingerprints)}" if self.fingerprints else ""
+        prints = f", fingerprints {', '.join(dict.fromkeys(self.fingerprints))}" if self.fingerprints else ""
         return f"{PROGRAM}: {counted(self.subgraphs or 0, 'subgraph')}, {self.dpu_subgraphs} DPU, {self.cpu_subgraphs} CPU{prints}"
 
 

@@ -60,8 +60,9 @@ def of_onnx(op: XOp, inputs: Sequence[np.ndarray]) -> np.ndarray:
 
 def activated(op: XOp, x: np.ndarray) -> np.ndarray:
     kind = op.get("activation", "none")
-    if kind == "PRelu":
-        return np.where(x < 0, x * np.reshape(op.get("activation_slope"), (-1, 1, 1)), x)
+    if kind in ("PRelu", "LeakyRelu"):
+        slope = op.get("activation_slope" if kind == "PRelu" else "activation_alpha")
+        return np.where(x < 0, x * np.reshape(slope, (-1, 1, 1)), x)
     assert kind in ("none", "Sigmoid", "Silu"), kind
     gate = 1 / (1 + np.exp(-x))
     return {"none": x, "Sigmoid": gate, "Silu": x * gate}[kind]
