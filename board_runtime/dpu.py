@@ -27,7 +27,7 @@ import numpy as np
 from npuforge.board_runtime.compiled_folder import CompiledFolder, read_folder
 from npuforge.board_runtime.open_rows import OPEN, used_part
 from npuforge.board_runtime.session import Span, TensorSpec, TraceRecord, named_arrays, write_profile
-from npuforge.compile.dpu.belonging import check_belongs
+from npuforge.compile.dpu.belonging import check_belongs, output_op
 from npuforge.compile.ir.errors import DeviceError, FormatError
 from npuforge.compile.xir.model import FLOAT_FORM_OF, XModel, XOp, XTensor
 from npuforge.compile.xir.validate import read_checked
@@ -221,17 +221,18 @@ def _input_of(tensor: XTensor) -> str | None:
 
 
 def _exits(model: XModel, outputs: Sequence[TensorSpec]) -> list[tuple[TensorSpec, XTensor]]:
-    """The tensors of the network's outputs, by the file's `return_ops`. Of a value that leaves the DPU the compiler makes a float one, `<name>_`."""
+    """The tensors of the network's outputs, by the file's `return_ops`."""
     returned = model.attrs["return_ops"].value if "return_ops" in model.attrs else []
     if len(returned) != len(outputs):
         raise FormatError(
             f"{model.name}: expected {len(outputs)} names in the attribute return_ops, found {len(returned)}; compile again"
         )
-    ops = {op.name: op.tensor for op in model.ops}
+    ops = {op.name: op for op in model.ops}
     tensors = {op.tensor.name: op.tensor for op in model.ops}
     found = []
     for spec, name in zip(outputs, returned, strict=True):
-        tensor = ops.get(f"{name}_") or ops.get(name) or tensors.get(name)
+        op = output_op(ops, name)
+        tensor = tensors.get(name) if op is None else op.tensor
         if tensor is None:
             raise FormatError(f"{model.name}: no op gives {name!r}, which return_ops names for output {spec.name}")
         found.append((spec, tensor))

@@ -7,6 +7,7 @@ of ours. A file without such an entry is held against the network's inputs and o
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from npuforge.compile.ir.errors import FormatError
@@ -50,11 +51,20 @@ def _unlike_edges(compiled: XModel, fix_form: XModel) -> str:
         return f"its outputs are {', '.join(returned) or 'none'}, expected {', '.join(outputs)}"
     expected = {op.name: op for op in fix_form.ops}
     for name in outputs:
-        found = ops.get(f"{name}_") or ops.get(name)
+        found = output_op(ops, name)
         problem = _unlike(f"output {name!r}", expected[name], found) if found is not None else ""
         if problem:
             return problem
     return ""
+
+
+def output_op(ops: Mapping[str, XOp], name: str) -> XOp | None:
+    """The op of a compiled file that gives the output `name` of `return_ops`: of a value that leaves the DPU the compiler makes a float one, `<name>_`."""
+    made = ops.get(f"{name}_")
+    is_made = made is not None and (
+        made.type == "fix2float" or name not in ops
+    )  # a node of the network may have that name
+    return made if is_made else ops.get(name)
 
 
 def _unlike(what: str, expected: XOp, found: XOp) -> str:

@@ -91,3 +91,31 @@ def test_outputs_and_inputs_of_both_sides(command: CommandLine, vendor: Path, is
         assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.99, name
     checked = command("run", "dpu", "--check", "--device", "dpu")
     assert checked.code == 0, checked
+
+
+def test_names_that_look_like_the_compilers(command: CommandLine, vendor: Path) -> None:
+    """The vendor's compiler gives what leaves the DPU as `<name>_`; a node of the network may be called so too."""
+    random = np.random.default_rng(13)
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], "first", kernel_shape=[3, 3], pads=[1] * 4),
+        node("Sigmoid", ["c"], ["s"], "gate"),
+        node("Softmax", ["c"], ["t"], "gate_", axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("s", "t", "c")],
+        [numpy_helper.from_array((random.normal(size=(8, 3, 3, 3)) / 5).astype(np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, command.folder / "net.onnx")
+    x = random.normal(size=SHAPE).astype(np.float32)
+    np.savez(command.folder / "sample.npz", x=x)
+    compiled = command("compile", "net.onnx", "--calib", "sample.npz", "--target", "dpu:DPUCZDX8G", "-o", "dpu")
+    assert compiled.code == 0, compiled
+    names = [value.name for value in model.graph.output]
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(names, {"x": x})
+    found = open_session(command.folder / "dpu", "dpu").run({"x": x})
+    for name, value in zip(names, expected, strict=True):
+        np.testing.assert_allclose(found[name], value, atol=0.05 * np.abs(value).max(), err_msg=name)
