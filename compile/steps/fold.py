@@ -354,6 +354,7 @@ def _drop_input_transpose(editor: Editor) -> None:
         if (
             len(info.shape) != 4
             or not users
+            or editor.is_output(name)
             or any(u.op != "Transpose" or u.attrs.get("perm") != NHWC_TO_NCHW for u in users)
         ):
             continue

@@ -1,9 +1,9 @@
 """Writes the `.xmodel`: the whole network under the root subgraph, one child per device run, our `.bin` inside the NPU children.
 
 Children of the root: one `USER` leaf per network input, then the partitions in order (`DPU`: upload leaves, one leaf per layer, download leaves;
-`CPU`: one leaf), then one `CPU` leaf that gives network outputs of the NPU as float. A tensor that crosses an NPU partition's border has the ONNX
-tensor's name, int8, NHWC; its float form (`<name>_float`, ONNX's axis order) belongs to the CPU partition. Leaves carry no `device`: to the
-vendor's tools one that did would be a compiled subgraph of its own.
+`CPU`: one leaf), then one `CPU` leaf that gives network outputs of the NPU as float, and others that are read on (`leaving.py`). A tensor that crosses an
+NPU partition's border has the ONNX tensor's name, int8, NHWC; its float form (`<name>_float`, ONNX's axis order) belongs to the CPU partition. Leaves carry
+no `device`: to the vendor's tools one that did would be a compiled subgraph of its own.
 
 An NPU child carries what the `.bin` says of it (`places.py`) and `npuforge_partition`, its index there.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from npuforge.compile.ir.errors import NpuforgeError, VerifyError
@@ -33,6 +33,7 @@ from npuforge.compile.xir.builder import (
     stored_shape,
     string,
 )
+from npuforge.compile.xir.leaving import Leaving, constant_partitions
 from npuforge.compile.xir.model import FLOAT_FORM_OF, Attr, Attrs, XModel, XSubgraph, XTensor, to_message
 from npuforge.compile.xir.npu_ops import nhwc, npu_tensor
 from npuforge.compile.xir.places import Places
@@ -110,12 +111,13 @@ class _Writer:
     def build(self) -> XModel:
         for name in self.graph.inputs:
             self._input(name)
+        constants = constant_partitions(self.graph)
         for index, partition in enumerate(self.graph.partitions):
             if partition.device == "NPU":
                 self._npu_partition(index, partition)
-            else:
+            elif index not in constants:
                 self._cpu_partition(index, partition)
-        returned = self._outputs()
+        returned = self._outputs(constants)
         work = sum(int(c.get("workload", 0)) for c in self.children)
         root = XSubgraph(
             "root", {"reserve_const_data": Attr("bool", True), "workload": Attr("uint64", work)}, [], self.children
@@ -177,33 +179,26 @@ class _Writer:
         attrs = {"shape": integers(tensor.shape), "data_type": string(tensor.dtype)}
         return self.builder.op(name, "data" if quant.dtype == "bf16" else "data-fix", tensor, {}, attrs, USER, leaf)
 
-    def _outputs(self) -> list[str]:
+    def _outputs(self, constants: dict[int, list[Node]]) -> list[str]:
         """Names of the ops that give the network's outputs as float, in order."""
-        leaf: list[str] = []
-        index = len(self.graph.partitions)
+        leaving = Leaving(self.graph, self.builder, self.children, self._added)
+        known = {node.outputs[0]: node for nodes in constants.values() for node in nodes}
         returned = []
         for name in self.graph.outputs:
             border = self.borders.get(name)
-            if border is None:
+            if border is None and name not in known:
                 raise VerifyError(f"writing the .xmodel: nothing gives the network output {name!r}")
-            written = [op for child, op in border.plain.items() if child == self._writer_of(name)]
-            returned.append(self._leaving(written[0]) if written else self._float(name, index, leaf))
-        if leaf:
-            self._cpu_child("subgraph_outputs", leaf)
+            if border is None:
+                returned.append(leaving.constant(known[name]))
+                continue
+            source = border.plain.get(self._writer_of(name))
+            if source is None:
+                returned.append(self._float(name, len(self.graph.partitions), leaving.leaf))
+            else:
+                returned.append(leaving.plain(name, source))
+        if leaving.leaf:
+            self._cpu_child("subgraph_outputs", leaving.leaf)
         return returned
-
-    def _leaving(self, name: str) -> str:
-        """The op that gives a network output: XIR takes a tensor that its own subgraph reads for an inner one, so that an `identity` must lead it out."""
-        leaf = next(leaf for child in self.children for leaf in child.leaves() if name in leaf.ops)
-        op = next(op for op in self.builder.ops if op.name == name)
-        readers = [other.name for other in self.builder.ops if name in other.inputs()]
-        if not readers or any(reader not in leaf.ops for reader in readers) or leaf.get("device") != CPU:
-            return name
-        outside = replace(op.tensor)
-        self.builder.rename_tensor(op, self._added(op.tensor.name, "_inner"))
-        still_open = {k: v for k, v in op.attrs.items() if k == "npuforge_open_shape"}
-        own = self._added(name, "_output")
-        return self.builder.op(own, "identity", outside, {"input": [name]}, still_open, CPU, leaf.ops)
 
     def _writer_of(self, name: str) -> int:
         """The CPU partition that computes `name`, −1 for what the application gives as it is, −2 if neither does."""

@@ -247,6 +247,12 @@ def test_nhwc_input_that_is_read_as_it_is_stays(build, same, weights):
     assert graph.input_layout == {} and "Transpose" in ops(graph)
 
 
+def test_nhwc_input_that_is_an_output_stays(build, same, weights):
+    nodes = [("Transpose", ["x"], ["t"], {"perm": [0, 3, 1, 2]}), ("Conv", ["t", "w"], ["y"], CONV)]
+    graph = same(build(nodes, shape=(1, 8, 6, 4), constants={"w": weights(6, 4, 3, 3)}, outputs=["y", "x"]))
+    assert graph.input_layout == {} and graph.tensors["x"].shape == (1, 8, 6, 4)
+
+
 def test_shared_weights_are_not_changed_for_the_other_reader(build, same, weights, norm):
     nodes = [("Conv", ["x", "w"], ["t"], CONV), BN, ("Conv", ["x", "w"], ["z"], {**CONV, "dilations": [1, 1]})]
     graph = same(build(nodes, constants={"w": weights(4, 4, 3, 3), **norm(4)}, outputs=["y", "z"]))

@@ -128,8 +128,9 @@ def test_in_the_file_the_input_enters_in_both_forms(built: tuple[Path, Path]) ->
     assert users["x_float"].tensor.dtype == "FLOAT32" and users["x_float"].tensor.shape == list(SHAPE)
     assert users["x_float"].tensor.attrs["npuforge_input"].value == "x"
     read = [set(border(model, child)[0]) for child in model.by_device("CPU")]
-    assert read == [{"x_float"}, {"x_float", "s_float", "c", "d"}]
-    assert model.attrs["return_ops"].value[-1] == "x_float"
+    assert read == [{"x_float"}, {"x_float", "s_float", "c", "d"}, {"x_float", "s_float"}]
+    assert [name for op in model.ops if op.name == "x_output" for name in op.inputs()] == ["x_float"]
+    assert model.attrs["return_ops"].value[-1] == "x_output"
 
 
 def test_our_graph_runner(built: tuple[Path, Path]) -> None:
@@ -145,7 +146,9 @@ def test_our_graph_runner(built: tuple[Path, Path]) -> None:
     assert runner.wait(job) == 0, runner.message(job)
     expected = Session(built[0] / "model.bin").run({"x": x})
     found = {b.get_tensor().name: np.asarray(b) for b in outputs}
-    for name in ("y", "z"):
+    found = {name.removesuffix("_output"): values for name, values in found.items()}
+    assert set(found) == set(OUTPUTS)
+    for name in OUTPUTS:
         same(found[name], expected[name], name)
 
 

@@ -34,7 +34,7 @@ from npuforge.hw_kernels import arch as arches
 from npuforge.quant.executor import IntegerExecutor, dequantise, quantise
 
 SCRIPT = Path(__file__).with_name("vart_chain.py")
-ONNX_NAMES = {"sm_float": "sm", "y_float": "y", "v_float": "v", "c_float": "c"}
+ONNX_NAMES = {"sm_float": "sm", "y_float": "y", "v_float": "v", "c_float": "c", "s_output": "s", "big_output": "big"}
 
 
 def network() -> onnx.ModelProto:

@@ -105,6 +105,7 @@ BOOLS = [
 ]
 BOOL_OUTPUTS = "both one same chosen not number last odd"
 BOOL_INPUTS = {"x": TensorProto.FLOAT, "m": TensorProto.BOOL}
+CAST = [node("Cast", "q", "qf", to=TensorProto.FLOAT), node("Mul", "qf k", "last")]
 NETWORKS = {
     "bools without an NPU partition": Network(BOOLS, BOOL_OUTPUTS, {}, BOOL_INPUTS),
     "bools beside the NPU": Network(
@@ -123,7 +124,47 @@ NETWORKS = {
             node("Not", "g", "n"),
             node("Where", "g b k", "y"),
         ],
-        "y n",
+        "y n a b",
+        {"a": "a_float", "b": "b_float"},
+    ),
+    "a result that a later child reads": Network(
+        [conv("x", "a"), node("Softmax", "a", "s", axis=1), conv("s", "b"), node("Add", "b s", "y")],
+        "y s a b",
+        {"a": "a_float", "b": "b_float", "s": "s_output"},
+        modes=("pow2", "fine", "bf16"),
+    ),
+    "results that its own child and later ones read": Network(
+        [
+            conv("x", "a"),
+            node("Softmax", "a", "s", axis=1),
+            node("Softmax", "s", "t", axis=2),
+            node("ArgMax", "a", "top", axis=1),
+            node("Greater", "a level", "big"),
+            node("Softmax", "t", "u", axis=3),
+            conv("u", "b"),
+            node("Softmax", "b", "e", axis=1),
+            conv("e", "d"),
+            node("Add", "s e", "f"),
+            node("Mul", "d f", "y"),
+            node("Add", "top top", "twice"),
+            node("Where", "big d e", "z"),
+            node("GatherElements", "y top", "g", axis=1),
+        ],
+        "s t y top twice e z big g a b d",
+        {"a": "a_float", "b": "b_float", "d": "d_float", **{n: f"{n}_output" for n in ("s", "e", "top", "big")}},
+    ),
+    "inputs that are outputs": Network(
+        [conv("x", "c"), node("Add", "c x", "y"), node("Where", "m c x", "z"), node("Add", "q q", "r"), *CAST],
+        "x y z m q r last c",
+        {"c": "c_float", **{n: f"{n}_output" for n in ("x", "m", "q")}},
+        BOOL_INPUTS | {"q": TensorProto.INT64},
+        ("pow2", "fine", "bf16"),
+    ),
+    "constants beside an output of the NPU": Network(
+        [conv("x", "c"), node("Identity", "k", "o"), node("Identity", "mask", "b")], "o c b", {"c": "c_float"}
+    ),
+    "constants beside outputs of the CPU": Network(
+        [conv("x", "c"), node("Identity", "k", "o"), node("Softmax", "c", "s", axis=1)], "o s c", {"c": "c_float"}
     ),
 }
 
@@ -189,6 +230,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for number in range(5):
         rng = np.random.default_rng(number)
         drawn = {"x": rng.normal(size=SHAPE).astype(np.float32), "m": rng.integers(0, 2, SHAPE).astype(bool)}
+        drawn["q"] = rng.integers(-9, 9, SHAPE)
         samples.append({key: drawn[key] for key in network.inputs})
         np.savez(folder / f"{number}.npz", **samples[-1])
     paths = [folder / f"{number}.npz" for number in range(4)]
