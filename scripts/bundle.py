@@ -125,9 +125,7 @@ def check_output(name: str, expected: np.ndarray, found: np.ndarray | None, comp
     return Checked(name, a.size, int((~same).sum()), largest, cosine, right)
 
 
-def refuse_tar_with(target: str, output: Path) -> None:
-    """UsageError: only a build for our own NPU is a bundle."""
+def refuse_tar_with(option: str, output: Path) -> None:
+    """UsageError: only a build for our own NPU is a bundle. `option`: what asks for another, as typed."""
     if output.suffix.lower() == TAR:
-        raise UsageError(
-            f"-o {output}: a tar file holds a build for npuforge's NPU; give a folder with --target {target}"
-        )
+        raise UsageError(f"-o {output}: a tar file holds a build for npuforge's NPU; give a folder with {option}")

@@ -122,7 +122,7 @@ def register(app: typer.Typer) -> None:
                 raise UsageError(f"--graph {picture}: shows what our NPU takes; leave it out with --target {target}")
             check_picture(picture)
         if target != NPUFORGE:
-            refuse_tar_with(target, output)
+            refuse_tar_with(f"--target {target}", output)
         if target.startswith((DPU, ASCEND)):
             _refuse_unused(context, target, choices.mode)
         if target.startswith(ASCEND):

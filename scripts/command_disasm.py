@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from npuforge.compile.dpu.belonging import FIX_FORM
 from npuforge.compile.ir.errors import FormatError, UsageError, WriteError
 from npuforge.compile.ir.files import whole_file
-from npuforge.compile.steps.write_files import BIN
+from npuforge.compile.steps.write_files import BIN, XMODEL
 from npuforge.compile.xir.listing import model_lines, model_object
 from npuforge.compile.xir.model import XModel
 from npuforge.compile.xir.picture import svg
@@ -18,6 +19,7 @@ from npuforge.compile.xir.validate import check_schema
 from npuforge.hw_kernels.isa.binfile import read_bin
 from npuforge.hw_kernels.isa.disasm import instruction_lines, instruction_objects, section_lines, section_objects
 from npuforge.scripts.build_folder import changed_file
+from npuforge.scripts.bundle import is_bundle_file
 from npuforge.scripts.common import print_json, show_notice
 
 
@@ -34,6 +36,7 @@ def register(app: typer.Typer) -> None:
         graph: Annotated[Path | None, typer.Option("--graph", help="Draw the .xmodel into this .svg file")] = None,
     ) -> None:
         """Show what is in a .bin or .xmodel. Example: npuforge disasm build/"""
+        _refuse_containers(file)
         changed = changed_file(file / BIN if file.is_dir() else file)
         if changed:
             show_notice(changed)
@@ -57,6 +60,18 @@ def register(app: typer.Typer) -> None:
             print_json(found if sections else found | {"instructions": instruction_objects(binary)})
         else:
             print("\n".join(section_lines(binary) if sections else instruction_lines(binary)))
+
+
+def _refuse_containers(file: Path) -> None:
+    """UsageError for a bundle, and for a folder with an .xmodel but no .bin (a DPU's): what to give in their place."""
+    if is_bundle_file(file):
+        raise UsageError(
+            f"{file}: a tar file; expected what is in it: unpack it (tar -xf {file}), then npuforge disasm {BIN}"
+        )
+    if file.is_dir() and not (file / BIN).exists():
+        found = [f"{file / name}" for name in (FIX_FORM, XMODEL) if (file / name).is_file()]
+        if found:
+            raise UsageError(f"{file}: a folder without a {BIN}; give one of its files: {', '.join(found)}")
 
 
 def _refuse_broken(file: Path, model: XModel) -> None:

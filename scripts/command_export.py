@@ -13,6 +13,7 @@ from npuforge.compile.onnxruntime import export as onnxruntime_export
 from npuforge.compile.tensorrt import plugin
 from npuforge.hw_kernels import arch as arches
 from npuforge.scripts import model_options as m
+from npuforge.scripts.bundle import refuse_tar_with
 from npuforge.scripts.common import parse_shapes, print_json, show_notice
 
 RUNTIMES = {
@@ -44,6 +45,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"--to {to}: expected one of {', '.join(RUNTIMES)}")
         if onnxruntime_include is not None and to != "onnxruntime":
             raise UsageError(f"--onnxruntime-include belongs to --to onnxruntime, found --to {to}")
+        refuse_tar_with(f"--to {to}", output)
         options = Options(model, arches.load(m.DEFAULT_ARCH), output, parse_shapes(shape or []), notice=show_notice)
         made: onnxruntime_export.Export | plugin.Export
         if to == "onnxruntime":

@@ -1,6 +1,7 @@
 """`npuforge compile --target dpu:...`."""
 
 import json
+import tarfile
 
 import pytest
 from command_line import CommandLine
@@ -23,6 +24,19 @@ def test_files_and_what_was_not_run(command: CommandLine, monkeypatch: pytest.Mo
     report = json.loads((made / "dpu.json").read_text())
     assert report["target"] == "DPUCZDX8G_ISA1_B1024" and report["dpu_nodes"] > 0 and not report["compiler"]["ran"]
     assert {"fix", "conv2d"} <= {op.type for op in read_xmodel(made / "quantised.xmodel").ops}
+
+
+def test_disasm_of_a_folder_or_a_bundle_says_what_to_give(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(command.folder))
+    assert command(*DPU, "dpu:DPUCZDX8G_ISA1_B1024").code == 0
+    command.refused(2, ("a folder without a model.bin; give one of its files: dpu/quantised.xmodel",), "disasm", "dpu")
+    with tarfile.open("build.tar", "w") as archive:
+        archive.add("build/model.bin", "model.bin")
+    command.refused(
+        2, ("build.tar: a tar file", "tar -xf build.tar", "npuforge disasm model.bin"), "disasm", "build.tar"
+    )
 
 
 def test_every_node_on_the_cpu_has_a_notice(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

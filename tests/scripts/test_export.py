@@ -45,3 +45,6 @@ def test_refused(command: CommandLine) -> None:
     command.refused(2, ("onnxruntime_c_api.h expected in it",), *export, "onnxruntime")
     command.refused(2, ("--onnxruntime-include belongs to --to onnxruntime",), *export, "tensorrt")
     command.refused(1, ("missing.onnx",), "export", "missing.onnx", "--to", "tensorrt", "-o", "out")
+    export = ("export", "net.onnx", "-o", "out.tar", "--to")
+    for runtime in ("onnxruntime", "tensorrt"):
+        command.refused(2, ("-o out.tar: a tar file holds a build", f"a folder with --to {runtime}"), *export, runtime)
