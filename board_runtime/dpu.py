@@ -71,10 +71,7 @@ class DpuSession:
         path = self.folder.xmodel
         _check_modules()
         self._model = read_checked(path)
-        if self._model.root is None or not self._model.by_device("DPU"):
-            raise FormatError(
-                f"{path}: no subgraph for a DPU; expected what the vendor's compiler or npuforge compile wrote"
-            )
+        _check_compiled(self._model, path)
         self.device, self.name = DEVICE, self.folder.name
         self.inputs, self.outputs, self.preprocess = self.folder.inputs, self.folder.outputs, self.folder.preprocess
         self._tensors = {op.tensor.name: op.tensor for op in self._model.ops}
@@ -237,6 +234,19 @@ def _exits(model: XModel, outputs: Sequence[TensorSpec]) -> list[tuple[TensorSpe
             raise FormatError(f"{model.name}: no op gives {name!r}, which return_ops names for output {spec.name}")
         found.append((spec, tensor))
     return found
+
+
+def _check_compiled(model: XModel, path: Path) -> None:
+    """FormatError where the file has nothing for a DPU."""
+    if model.by_device("DPU"):
+        return
+    children = model.root.children if model.root is not None else []
+    if any("npuforge_partition" in child.attrs for child in children):
+        raise FormatError(
+            f"{path}: npuforge compile left all of the network to the CPU, so there is nothing for a DPU; run the build with --device sim "
+            "(npuforge inspect says why each node is on the CPU)"
+        )
+    raise FormatError(f"{path}: no subgraph for a DPU; expected what the vendor's compiler or npuforge compile wrote")
 
 
 def _check_modules() -> None:

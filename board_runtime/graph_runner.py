@@ -1,7 +1,7 @@
 """The vendor's module `vitis_ai_library`: `GraphRunner.create_graph_runner(graph)` runs a whole file, one runner per child, tensors from child to child by name.
 
 As the vendor's it computes before `execute_async` returns. Inputs are the tensors of the `USER` children (int8 where the NPU reads them), outputs those that
-no child reads; in a build folder's `.xmodel` they have its names and order of axes.
+no child reads; in a build folder's `.xmodel` they are the network's outputs, in ONNX's order of axes (names: docs/xmodel.md).
 """
 
 from __future__ import annotations

@@ -13,16 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from command_line import CommandLine
+from onnx import TensorProto, helper, numpy_helper
 
 from npuforge.board_runtime.compiled_folder import CompiledFolder
 from npuforge.board_runtime.devices import open_session
 from npuforge.board_runtime.dpu import left
 from npuforge.board_runtime.session import TensorSpec
+from npuforge.compile import pipeline
+from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import DeviceError, FormatError, UsageError
 from npuforge.compile.xir.model import Attr, XTensor, to_message
 from npuforge.compile.xir.reader import read_xmodel
+from npuforge.hw_kernels import arch
 from npuforge.scripts import cli
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -179,6 +184,22 @@ def test_what_the_vendors_runtime_says_when_it_ends_the_process(dpu: CommandLine
     changed(dpu, 1, dpu_fingerprint=Attr("uint64", 1), runner=Attr("map_string_2_string", {"run": "libother.so"}))
     with pytest.raises(DeviceError, match=r"plugin cannot open library .libother\.so.!"):
         open_session(dpu.folder / "dpu", "dpu")
+
+
+def test_a_build_without_an_npu_partition(vendor: Path, tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 6, 5]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("CumSum", ["x", "axis"], ["y"])], "net", values[:1], values[1:])
+    graph.initializer.append(numpy_helper.from_array(np.array(1), "axis"))
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "net.onnx"
+    )
+    np.savez(tmp_path / "0.npz", x=np.zeros((1, 4, 6, 5), np.float32))
+    options = Options(
+        tmp_path / "net.onnx", arch.load("nf-b1024"), tmp_path / "build", calibration=[tmp_path / "0.npz"]
+    )
+    pipeline.compile_model(options)
+    with pytest.raises(FormatError, match=r"left all of the network to the CPU, .* run the build with --device sim"):
+        open_session(tmp_path / "build", "dpu")
 
 
 def test_files_that_do_not_fit(dpu: CommandLine) -> None:
