@@ -3,7 +3,8 @@
 `pip install .` and `pip install -e .` both end with `_native*.so` in board_runtime/, and libnpuforge-runner.so beside it where CMake finds the
 vendor's VART (device `dpu` needs it). In a checkout:
 `python setup.py build_ext --inplace`.
-Everything built on the way lies in .native-build/ (CMake in .native-build/cmake), never in build/, where `npuforge compile` writes.
+Everything built on the way lies in .native-build/ (CMake in .native-build/cmake), never in build/, where `npuforge compile` writes. pip's isolated build, whose
+CMake, Ninja and pybind11 are gone afterwards, has .native-build/pip, so that .native-build/cmake names no program that is not there.
 Environment: CMAKE_ARGS, CMAKE_BUILD_PARALLEL_LEVEL (default: every processor, at most 8; a compiler takes up to 0.6 GB).
 """
 
@@ -49,7 +50,8 @@ class CMakeBuild(build_ext):
         import pybind11
 
         destination = Path(self.get_ext_fullpath(ext.name)).resolve()
-        folder = ROOT / BUILD / "cmake" if self.checkout else Path(self.build_temp).resolve() / "native"
+        checkout = ROOT / BUILD / ("cmake" if lasts(Path(pybind11.get_cmake_dir())) else "pip")
+        folder = checkout if self.checkout else Path(self.build_temp).resolve() / "native"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:  # two builds in one folder would overwrite each other
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -78,6 +80,11 @@ class CMakeBuild(build_ext):
             replace(built[-1], destination)
             if (folder / PLUG_IN).exists():
                 replace(folder / PLUG_IN, destination.with_name(PLUG_IN))
+
+
+def lasts(folder: Path) -> bool:
+    """Whether a package's folder is this Python's own, not that of an environment made for one build."""
+    return any(folder.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
 
 
 def replace(source: str | Path, destination: str | Path) -> None:

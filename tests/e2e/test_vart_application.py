@@ -2,7 +2,7 @@
 
 The vendor's side needs its libraries and our plug-in on the loader's path, and the plug-in built against them:
 
-    cmake -S board_runtime -B .native-build/cmake -DCMAKE_PREFIX_PATH=PREFIX && cmake --build .native-build/cmake --target npuforge-runner
+    cmake -S board_runtime -B .native-build/cmake -G Ninja -DNPUFORGE_PYTHON=OFF -DCMAKE_PREFIX_PATH=PREFIX && cmake --build .native-build/cmake --target npuforge-runner
     LD_LIBRARY_PATH=PREFIX/lib pytest tests/e2e/test_vart_application.py
 """
 

@@ -55,3 +55,15 @@ def test_nothing_is_built_where_compile_writes() -> None:
     result = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
     folders = result.stdout.split()
     assert len(folders) == 3 and {Path(folder).parts[0] for folder in folders} == {".native-build"}
+
+
+def test_what_an_isolated_build_leaves_names_no_program_that_is_gone() -> None:
+    """.native-build/cmake is made with tools of this Python alone; those of pip's build environment vanish with it."""
+    pytest.importorskip("setuptools")
+    text = (
+        "import runpy, sys; from pathlib import Path; sys.argv = ['setup.py', '-q', '--version']; "
+        "lasts = runpy.run_path('setup.py')['lasts']; "
+        "print(lasts(Path(sys.prefix, 'lib', 'pybind11')), lasts(Path('/tmp/pip-build-env-x/overlay/lib/pybind11')))"
+    )
+    result = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "True False"
