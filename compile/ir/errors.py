@@ -10,6 +10,10 @@ class NpuforgeError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        """The message on one line: control characters and ends of lines, which names from a file may have, as Python writes them in a string."""
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+
 
 class UsageError(NpuforgeError):
     """The command line (or a call) is wrong as it was typed: an unknown option, an illegal value, an option that does not apply."""

@@ -130,6 +130,17 @@ def test_no_json(tmp_path: Path) -> None:
         Session(IMAGE, device="uio", board=tmp_path)
 
 
+def test_names_of_the_arch_stay_on_one_line(tmp_path: Path) -> None:
+    board = StandIn(tmp_path / "board")
+    found = board.description()
+    found["arch"] = {"\n": None, "\x01b\r": 1, "lanes": 1}
+    board.board.write_text(json.dumps(found))
+    with pytest.raises(ArchError) as error:
+        Session(IMAGE, device="uio", board=board.board)
+    message = str(error.value)
+    assert "\\n expected null, found absent" in message and message.isprintable()
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

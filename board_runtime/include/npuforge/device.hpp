@@ -15,7 +15,24 @@ namespace npuforge {
 /// Base of all runtime errors: one line; what was expected, what was found, where. Never aborts the process.
 class Error : public std::runtime_error {
   public:
-    using std::runtime_error::runtime_error;
+    /// The message on one line: control characters, which names from a file may have, as \n or \x01.
+    explicit Error(const std::string& message) : std::runtime_error(one_line(message)) {}
+
+  private:
+    static std::string one_line(const std::string& text) {
+        static constexpr char digits[] = "0123456789abcdef";
+        std::string line;
+        for (const char c : text) {
+            const auto byte = static_cast<unsigned char>(c);
+            if (c == '\n')
+                line += "\\n";
+            else if (byte < 0x20 || byte == 0x7f)
+                line += std::string("\\x") + digits[byte >> 4] + digits[byte & 15];
+            else
+                line += c;
+        }
+        return line;
+    }
 };
 /// A damaged or foreign `.bin`: names section and offset.
 class FormatError : public Error {
