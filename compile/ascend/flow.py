@@ -71,6 +71,16 @@ def program_of(operator: Op) -> Kernel | ArrayKernel | None:
     return operator.program.kernel if isinstance(operator.program, KernelProgram) else operator.dsl
 
 
+def refusal_over_tiles(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], types: dict[str, str]) -> str:
+    """Why a program over tiles cannot take a node, given what is known of the model's tensors; empty where it can."""
+    for tensor in node.input:
+        if types.get(tensor, "float32") not in tbe.DTYPES:
+            return f"input {tensor} is {types[tensor]}; expected {' or '.join(tbe.DTYPES)}"
+        if -1 in shapes.get(tensor, ()):
+            return f"the shape of its input {tensor} is not known"
+    return ""
+
+
 def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], dict[str, str], dict[str, str]]:
     """The model's custom operators that have an NPU-DSL program over tiles, the nodes of the others, and why such a program cannot take an operator's nodes."""
     found: dict[str, tbe.CustomOperator] = {}
@@ -89,12 +99,8 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
             raise UnsupportedError(
                 f"node '{node.name}': {name} has {len(node.input)} inputs, its program {kernel.name} takes {kernel.inputs}; export the network again"
             )
-        for tensor in node.input:
-            if types.get(tensor, "float32") not in tbe.DTYPES:
-                expected = " or ".join(tbe.DTYPES)
-                reasons.setdefault(name, f"node '{node.name}': input {tensor} is {types[tensor]}; expected {expected}")
-            elif -1 in shapes.get(tensor, ()):
-                reasons.setdefault(name, f"node '{node.name}': the shape of its input {tensor} is not known")
+        if refusal := refusal_over_tiles(node, shapes, types):
+            reasons.setdefault(name, f"node '{node.name}': {refusal}")
         entry = found.setdefault(name, tbe.CustomOperator(node.domain, node.op_type, kernel))
         entry.add(node.name, attributes(node))
     refused = {n.name: name for n in nodes if (name := operator_name(n.domain, n.op_type)) in reasons}
@@ -144,19 +150,20 @@ def command_line(model: onnx.ModelProto, soc: str) -> list[str]:
 
 
 def lower_compositions(model: onnx.ModelProto, all_of_them: bool) -> tuple[dict[str, str], dict[str, str]]:
-    """Writes, in `model`, nodes of operators that standard ones compose as those: which their array programs refuse, or all; node -> operator, node ->
-    refusal."""
+    """Writes, in `model`, nodes of operators that standard ones compose as those: which their programs refuse, or all; node -> operator, node -> refusal."""
     composed = {}
     for node in (n for n in model.graph.node if n.domain not in STANDARD):
         own = find_operator(operator_name(node.domain, node.op_type))
         if own is not None and own.lowers_to:
             composed[node.name] = program_of(own)
     refused: dict[str, str] = {}
-    if any(isinstance(p, ArrayKernel) for p in composed.values()) and not all_of_them:
+    if composed and not all_of_them:
         shapes, types = tensor_shapes(model), tensor_types(model)
         for node in (n for n in model.graph.node if n.name in composed):
             program = composed[node.name]
-            if isinstance(program, ArrayKernel):
+            if isinstance(program, Kernel) and (reason := refusal_over_tiles(node, shapes, types)):
+                refused[node.name] = reason
+            elif isinstance(program, ArrayKernel):
                 alone = tbe_arrays.ArrayOperator(node.domain, node.op_type, program, [], [])
                 try:
                     alone.add_node(node, attributes(node), shapes, types)
@@ -176,8 +183,8 @@ def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> As
     build.lowered, refused = lower_compositions(model, standard)
     operators, others, of_tiles = custom_operators(model)
     of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())), of_tiles)
-    signatures, _ = signatures_of(model)
-    on_ai_cpu = aicpu.operators_of(model, [s for s in signatures if f"{s.domain}::{s.type}" in reasons])
+    signatures, _ = signatures_of(model, set(reasons))
+    on_ai_cpu = aicpu.operators_of(model, signatures)
     named = [(o.domain, o.type) for o in operators] + [(made.domain, made.type) for made in of_arrays]
     _refuse_same_type(named + [(o.signature.domain, o.type) for o in on_ai_cpu])
     build.on_ai_cpu = {name: reasons[name] for name in (f"{o.signature.domain}::{o.type}" for o in on_ai_cpu)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,8 +111,10 @@ def lower(model: onnx.ModelProto, kept_as_is: Callable[[onnx.NodeProto], bool] =
     return lowered
 
 
-def signatures_of(model: onnx.ModelProto) -> tuple[list[Signature], dict[str, str]]:
-    """Of every custom operator with a kernel, from all its nodes; the nodes of those that have none."""
+def signatures_of(
+    model: onnx.ModelProto, names: Collection[str] | None = None
+) -> tuple[list[Signature], dict[str, str]]:
+    """Of every custom operator (of those called `names`) with a kernel, from all its nodes; the nodes of those that have none."""
     types = tensor_types(model)
     found: dict[str, Signature] = {}
     without: dict[str, str] = {}
@@ -121,6 +123,8 @@ def signatures_of(model: onnx.ModelProto) -> tuple[list[Signature], dict[str, st
         if node.domain in STANDARD or (node.domain, node.op_type) in local:
             continue
         own, name = find(node), f"{node.domain}::{node.op_type}"
+        if names is not None and name not in names:
+            continue
         if own is None or not declared(own, "CPU"):
             without[node.name] = name
             continue

@@ -217,6 +217,38 @@ def test_programs_over_tiles_take_known_shapes_and_real_numbers(
     assert build.on_ai_cpu == {"npuforge::Silu": "node 'silu': the shape of its input b is not known"}
 
 
+def test_a_composition_over_tiles_that_is_refused_is_lowered_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ModSigmoid behind a YoloDecode with a threshold; another one keeps its source."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sizes: dict[str, Any] = {"anchors": [4.0, 5.0], "strides": [8], "num_classes": 1, "score_threshold": 0.5}
+    nodes = [
+        helper.make_node("YoloDecode", ["x"], ["a", "b", "c"], "decode", domain="npuforge", **sizes),
+        helper.make_node("ModSigmoid", ["b", "b"], ["y"], "open", domain="npuforge"),
+        helper.make_node("ModSigmoid", ["z", "z"], ["w"], "known", domain="npuforge"),
+    ]
+    build = flow.compile_for_ascend(_custom(nodes, {"x": [1, 6, 4, 5], "z": [1, 3]}, "yw", tmp_path), "Ascend310")
+    assert build.lowered == {"open": "npuforge::ModSigmoid"}
+    assert not build.on_ai_cpu and not build.without_source
+    assert set(build.operators) == {"npuforge::YoloDecode", "npuforge::ModSigmoid"}
+    made = onnx.load(tmp_path / "out" / "model.onnx")
+    assert [n.name for n in made.graph.node if n.op_type == "ModSigmoid"] == ["known"]
+
+
+def test_programs_over_tiles_take_float16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    node = helper.make_node("Silu", ["x"], ["y"], "silu", domain="npuforge")
+    options = _custom([node], {"x": [1, 4]}, "y", tmp_path)
+    model = onnx.load(options.model)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    onnx.save(model, options.model)
+    build = flow.compile_for_ascend(options, "Ascend310")
+    assert list(build.operators) == ["npuforge::Silu"] and not build.on_ai_cpu
+    assert "input0.dtype=float16,float" in (tmp_path / "out" / "silu.ini").read_text()
+
+
 def test_names_that_cann_cannot_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     node = helper.make_node("Silu", ["x;1"], ["y"], "silu", domain="npuforge")

@@ -11,6 +11,7 @@ from npuforge.hw_kernels.dsl.array import (
     broadcast,
     chosen_rows,
     concat,
+    failure,
     gather,
     index,
     reduce_max,
@@ -38,6 +39,10 @@ def rotated_nms(
 ) -> Any:
     """Rows (class, box); as many rounds as a class can keep boxes. Work: boxes^2 overlaps, then rounds x classes x boxes."""
     classes, count = scores.shape
+    if max_output_boxes_per_class < 0:
+        raise failure(
+            "rotated_nms", f"max_output_boxes_per_class is {max_output_boxes_per_class}; expected 0 (all) or more"
+        )
     rounds = min(max_output_boxes_per_class or count, count)
     overlaps = pair_overlaps(boxes, boxes)
     position = broadcast(reshape(index(count), (1, count)), (classes, count))
