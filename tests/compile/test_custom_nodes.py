@@ -144,6 +144,9 @@ def test_element_types_that_no_kernel_reads(target: str, code: int, word: str, k
     model = onnx.load(given.model)
     model.graph.output[0].type.tensor_type.elem_type = code
     onnx.save(model, given.model)
+    if (target, kind, word) == ("ascend", "Silu", "float16"):  # its TBE source reads that
+        assert "input0.dtype=float16,float" in (TARGETS[target](given), given.output / "silu.ini")[1].read_text()
+        return
     with pytest.raises(UnsupportedError, match=f"'mine'.*{word}"):
         TARGETS[target](given)
     assert not given.output.exists()
