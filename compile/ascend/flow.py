@@ -35,6 +35,7 @@ from npuforge.hw_kernels.dsl.kernel_program import KernelProgram
 from npuforge.hw_kernels.operator import Op
 
 PREFIX, DEFAULT_SOC = "ascend", "Ascend310"
+Shapes = dict[str, tuple[int, ...]]  # by tensor, as `tensor_shapes` gives them
 PROGRAM, LOG, OFFLINE_MODEL = "atc", "atc.log", "model.om"
 
 
@@ -71,7 +72,7 @@ def program_of(operator: Op) -> Kernel | ArrayKernel | None:
     return operator.program.kernel if isinstance(operator.program, KernelProgram) else operator.dsl
 
 
-def refusal_over_tiles(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], types: dict[str, str]) -> str:
+def refusal_over_tiles(node: onnx.NodeProto, shapes: Shapes, types: dict[str, str]) -> str:
     """Why a program over tiles cannot take a node, given what is known of the model's tensors; empty where it can."""
     for tensor in node.input:
         if types.get(tensor, "float32") not in tbe.DTYPES:
@@ -81,13 +82,15 @@ def refusal_over_tiles(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]],
     return ""
 
 
-def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], dict[str, str], dict[str, str]]:
-    """The model's custom operators that have an NPU-DSL program over tiles, the nodes of the others, and why such a program cannot take an operator's nodes."""
+def custom_operators(
+    model: onnx.ModelProto, shapes: Shapes, types: dict[str, str]
+) -> tuple[list[tbe.CustomOperator], dict[str, str], dict[str, str]]:
+    """The model's custom operators that have an NPU-DSL program over tiles, the nodes of the others, and why such a program cannot take an operator's nodes.
+    `shapes`, `types`: by tensor, as far as they are known."""
     found: dict[str, tbe.CustomOperator] = {}
     others: dict[str, str] = {}
     reasons: dict[str, str] = {}
     nodes = [n for n in model.graph.node if n.domain not in STANDARD]
-    shapes, types = (tensor_shapes(model), tensor_types(model)) if nodes else ({}, {})
     for node in nodes:
         name = operator_name(node.domain, node.op_type)
         operator = find_operator(name)
@@ -108,12 +111,11 @@ def custom_operators(model: onnx.ModelProto) -> tuple[list[tbe.CustomOperator], 
 
 
 def array_operators(
-    model: onnx.ModelProto, names: list[str], reasons: dict[str, str]
+    model: onnx.ModelProto, names: list[str], reasons: dict[str, str], shapes: Shapes, types: dict[str, str]
 ) -> tuple[list[tbe_arrays.ArrayOperator], dict[str, str]]:
     """Those of the custom operators `names` whose array program takes every node of the network; why each of the others has no source, `reasons` of a program
     over tiles among them."""
     found, reasons = [], dict(reasons)
-    shapes, types = (tensor_shapes(model), tensor_types(model)) if names else ({}, {})
     for name in (n for n in names if n not in reasons):
         nodes = [n for n in model.graph.node if operator_name(n.domain, n.op_type) == name]
         operator = find_operator(name)
@@ -181,8 +183,9 @@ def compile_for_ascend(options: Options, soc: str, standard: bool = False) -> As
     model = prepare_export(options.model, options.shapes)
     write_out(model)
     build.lowered, refused = lower_compositions(model, standard)
-    operators, others, of_tiles = custom_operators(model)
-    of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())), of_tiles)
+    shapes, types = tensor_shapes(model), tensor_types(model)
+    operators, others, of_tiles = custom_operators(model, shapes, types)
+    of_arrays, reasons = array_operators(model, list(dict.fromkeys(others.values())), of_tiles, shapes, types)
     signatures, _ = signatures_of(model, set(reasons))
     on_ai_cpu = aicpu.operators_of(model, signatures)
     named = [(o.domain, o.type) for o in operators] + [(made.domain, made.type) for made in of_arrays]

@@ -203,14 +203,19 @@ def test_computed_weights(standard: bool, tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def _decode() -> onnx.NodeProto:
+    """x [1, 6, H, W] -> a, b, c, whose rows the data decide."""
+    sizes: dict[str, Any] = {"anchors": [4.0, 5.0], "strides": [8], "num_classes": 1, "score_threshold": 0.5}
+    return helper.make_node("YoloDecode", ["x"], ["a", "b", "c"], "decode", domain="npuforge", **sizes)
+
+
 def test_programs_over_tiles_take_known_shapes_and_real_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a YoloDecode with a threshold the rows are not known: the AI CPU computes it."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    sizes: dict[str, Any] = {"anchors": [4.0, 5.0], "strides": [8], "num_classes": 1, "score_threshold": 0.5}
     nodes = [
-        helper.make_node("YoloDecode", ["x"], ["a", "b", "c"], "decode", domain="npuforge", **sizes),
+        _decode(),
         helper.make_node("Silu", ["b"], ["y"], "silu", domain="npuforge"),
     ]
     build = flow.compile_for_ascend(_custom(nodes, {"x": [1, 6, 4, 5]}, "y", tmp_path), "Ascend310")
@@ -222,9 +227,8 @@ def test_a_composition_over_tiles_that_is_refused_is_lowered_alone(
 ) -> None:
     """ModSigmoid behind a YoloDecode with a threshold; another one keeps its source."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    sizes: dict[str, Any] = {"anchors": [4.0, 5.0], "strides": [8], "num_classes": 1, "score_threshold": 0.5}
     nodes = [
-        helper.make_node("YoloDecode", ["x"], ["a", "b", "c"], "decode", domain="npuforge", **sizes),
+        _decode(),
         helper.make_node("ModSigmoid", ["b", "b"], ["y"], "open", domain="npuforge"),
         helper.make_node("ModSigmoid", ["z", "z"], ["w"], "known", domain="npuforge"),
     ]

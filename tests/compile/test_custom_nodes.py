@@ -112,19 +112,24 @@ def test_a_custom_node_in_a_branch(target: str, tmp_path: Path) -> None:
     assert [n.op_type for n in kept if n.domain == "npuforge"] == ["Silu"]
 
 
+def _only_tool(folder: Path, monkeypatch: pytest.MonkeyPatch, tool: str, text: str) -> None:
+    """A compiler of this text in front of the path, and headers/ with ONNX Runtime's header."""
+    tools = folder / "bin"
+    tools.mkdir()
+    (tools / tool).write_text(text)
+    (tools / tool).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tools}:/bin:/usr/bin")
+    (folder / "headers").mkdir()
+    (folder / "headers" / "onnxruntime_c_api.h").touch()
+
+
 @pytest.mark.parametrize(
     ("target", "tool", "kept"), [("onnxruntime", "c++", "npuforge_ops.cpp"), ("tensorrt", "nvcc", "build.sh")]
 )
 def test_sources_stay_where_a_compiler_fails(
     target: str, tool: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / tool).write_text("#!/bin/sh\necho 'fatal error: no header'\nexit 2\n")
-    (tools / tool).chmod(stat.S_IRWXU)
-    monkeypatch.setenv("PATH", f"{tools}:/bin:/usr/bin")
-    (tmp_path / "headers").mkdir()
-    (tmp_path / "headers" / "onnxruntime_c_api.h").touch()
+    _only_tool(tmp_path, monkeypatch, tool, "#!/bin/sh\necho 'fatal error: no header'\nexit 2\n")
     given = options(tmp_path, [own("Silu", ["x"], ["y"])])
     arguments = [given, tmp_path / "headers"] if target == "onnxruntime" else [given]
     with pytest.raises(NpuforgeError, match=r"ended with 2: fatal error: no header; the sources .*are in .*out"):
@@ -156,13 +161,7 @@ def test_element_types_that_no_kernel_reads(target: str, code: int, word: str, k
 def test_sources_stay_where_a_compiler_cannot_be_executed(
     target: str, tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / tool).write_text("#!/no/such/program\n")
-    (tools / tool).chmod(stat.S_IRWXU)
-    monkeypatch.setenv("PATH", f"{tools}:/bin:/usr/bin")
-    (tmp_path / "headers").mkdir()
-    (tmp_path / "headers" / "onnxruntime_c_api.h").touch()
+    _only_tool(tmp_path, monkeypatch, tool, "#!/no/such/program\n")
     given = options(tmp_path, [own("AngleEncode", ["x"], ["y"])])
     with pytest.raises(
         NpuforgeError,

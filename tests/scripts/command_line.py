@@ -116,15 +116,16 @@ def make_model(
     nodes: Sequence[onnx.NodeProto],
     constants: dict[str, np.ndarray],
     shape: Sequence[int | str] = (1, 3, 16, 16),
-    output: str = "y",
+    output: str | Sequence[str] = "y",
     dtype: int = TensorProto.FLOAT,
 ) -> onnx.ModelProto:
-    """A model with the input x and one output."""
+    """A model with the input x and one output, or several."""
+    outputs = [output] if isinstance(output, str) else output
     graph = helper.make_graph(
         list(nodes),
         "tiny",
         [helper.make_tensor_value_info("x", dtype, list(shape))],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -15,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "board_runtime"))  # the stand-i
 
 from board_stand_in import HEADER as REGISTERS
 from command_line import HEAD, CommandLine, save_model, tiny_model
+from vendor_stand_in import vendors_side
 
 from npuforge.scripts import cli
 
@@ -61,3 +63,10 @@ def command(
             target.write_bytes(source.read_bytes())
     monkeypatch.chdir(tmp_path)
     return CommandLine(tmp_path, capfd)
+
+
+@pytest.fixture
+def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The vendor's side for one test; its folder of tools."""
+    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
+        yield tools

@@ -5,11 +5,8 @@ The real modules, with our plug-in in the DPU's place, are tests/e2e/test_vart_a
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ import onnx
 import pytest
 from command_line import CommandLine
 from onnx import TensorProto, helper, numpy_helper
+from vendor_stand_in import vendors_side
 
 from npuforge.board_runtime.compiled_folder import CompiledFolder
 from npuforge.board_runtime.devices import open_session
@@ -30,39 +28,8 @@ from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels import arch
 from npuforge.scripts import cli
 
-TESTS = Path(__file__).resolve().parents[1]
-STAND_INS = TESTS / "board_runtime" / "vendor" / "python"
 COMPILE = ("compile", "net.onnx", "--calib", "images", "--preprocess", "net.yaml", "-o", "dpu", "--target")
 TARGET = "dpu:DPUCZDX8G_ISA1_B1024"
-
-
-@contextlib.contextmanager
-def vendors_side(tools: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The vendor's compiler on the path, its modules importable here and in processes of their own, a plug-in on the loader's path."""
-    tools.mkdir()
-    compiler = tools / "vai_c_xir"
-    compiler.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_INS / "xcompiler.py"}" "$@"\n')
-    compiler.chmod(0o755)
-    (tools / "libnpuforge-runner.so").touch()
-    source = TESTS.parent / "src"
-    for folder in (TESTS / "compile", STAND_INS):
-        patch.syspath_prepend(str(folder))
-    patch.setenv("PYTHONPATH", f"{STAND_INS}:{TESTS / 'compile'}:{source}")
-    patch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    patch.setenv("LD_LIBRARY_PATH", str(tools))
-    before = {name: sys.modules.pop(name, None) for name in ("xir", "vart")}
-    yield tools
-    for name, module in before.items():
-        sys.modules.pop(name, None)
-        if module is not None:
-            sys.modules[name] = module
-
-
-@pytest.fixture
-def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The vendor's side for one test."""
-    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
-        yield tools
 
 
 @pytest.fixture(scope="module")

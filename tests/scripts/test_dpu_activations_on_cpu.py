@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from command_line import CommandLine, node
-from onnx import TensorProto, helper, numpy_helper
-from test_device_dpu import vendors_side
+from command_line import CommandLine, make_model, node
 
 from npuforge.board_runtime.devices import open_session
 from npuforge.compile.xir.reader import read_xmodel
@@ -50,20 +47,8 @@ def network() -> onnx.ModelProto:
         *silu("sum", "a6"),
         conv("y", "a6"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-@pytest.fixture
-def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
-        yield tools
+    values = {name: value.astype(np.float32) for name, value in constants.items()}
+    return make_model(nodes, values, SHAPE)
 
 
 @pytest.fixture

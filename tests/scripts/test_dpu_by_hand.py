@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import onnx
 import pytest
 from command_line import CommandLine, save_model, tiny_model
 from onnx import TensorProto, helper, numpy_helper
-from test_device_dpu import vendors_side
 
 from npuforge.compile.xir.builder import integers
 from npuforge.compile.xir.model import Attr, XModel, to_message
@@ -32,12 +30,6 @@ def build(command: CommandLine, folder: str = "dpu", target: str = "dpu:DPUCZDX8
     return command.folder / folder
 
 
-@pytest.fixture
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
-        yield tools
-
-
 def page_of(command: CommandLine) -> str:
     assert command("report", "dpu", "-o", "page.html").code == 0
     return (command.folder / "page.html").read_text()
@@ -50,7 +42,7 @@ def changed(file: Path, **attrs: Attr) -> XModel:
     return model
 
 
-def test_report_and_run(command: CommandLine, tools: Path) -> None:
+def test_report_and_run(command: CommandLine, vendor: Path) -> None:
     folder = build(command)
     assert "vai_c_xir is not on the path and was not run" in page_of(command)
     log = subprocess.run(BY_HAND, cwd=folder, check=True, capture_output=True, text=True).stdout
@@ -63,12 +55,12 @@ def test_report_and_run(command: CommandLine, tools: Path) -> None:
     assert json.loads(compared.out)["device_equality"]["values_differing"] == 0
 
 
-def test_a_fingerprint_unlike_the_targets_is_said(command: CommandLine, tools: Path) -> None:
+def test_a_fingerprint_unlike_the_targets_is_said(command: CommandLine, vendor: Path) -> None:
     subprocess.run(BY_HAND, cwd=build(command, target="dpu:DPUCZDX8G_ISA1_B2304"), check=True, capture_output=True)
     assert "they differ in feature code (0x56010402 and 0x56010405)" in page_of(command)
 
 
-def test_the_compiled_file_of_another_network(command: CommandLine, tools: Path) -> None:
+def test_the_compiled_file_of_another_network(command: CommandLine, vendor: Path) -> None:
     """Other weights, the same names and shapes: the MD5 sum of its source tells."""
     folder = build(command)
     save_model(tiny_model(seed=5), command.folder / "net.onnx")
@@ -90,7 +82,7 @@ def test_the_compiled_file_of_another_network(command: CommandLine, tools: Path)
         ("own", "for npuforge's own NPU"),
     ],
 )
-def test_without_a_sum_inputs_and_outputs_tell(command: CommandLine, tools: Path, what: str, words: str) -> None:
+def test_without_a_sum_inputs_and_outputs_tell(command: CommandLine, vendor: Path, what: str, words: str) -> None:
     folder = build(command)
     subprocess.run(BY_HAND, cwd=folder, check=True, capture_output=True)
     file = folder / "model.xmodel"
@@ -140,9 +132,9 @@ def hard_swish(command: CommandLine) -> None:
         ("#!/no/such/program", "tools/vai_c_xir) cannot be executed (No such file or directory)"),
     ],
 )
-def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, tools: Path, script: str, words: str) -> None:
+def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, vendor: Path, script: str, words: str) -> None:
     """Its log as well; the build can be completed by hand, also over an earlier one."""
-    good = (tools / "vai_c_xir").read_text()
+    good = (vendor / "vai_c_xir").read_text()
     arguments = (
         "compile",
         "net.onnx",
@@ -156,7 +148,7 @@ def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, tools: Path
         "dpu:DPUCZDX8G_ISA1_B1024",
     )
     assert command(*arguments).code == 0
-    (tools / "vai_c_xir").write_text(f"{script}\n")
+    (vendor / "vai_c_xir").write_text(f"{script}\n")
     failed, ran = command(*arguments), script.startswith("#!/bin/sh")
     assert failed.code == 1 and words in failed.error_line, failed
     assert ("vai_c_xir.log among them" in failed.error_line) == ran
@@ -169,14 +161,14 @@ def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, tools: Path
     assert "quantised.xmodel" in listed and not {"model.xmodel", "vai_c_xir.log"} & listed.keys()
     assert words in page_of(command)
     command.refused(1, ("model.xmodel: no such file", "make it with: vai_c_xir"), *ON_DPU)
-    (tools / "vai_c_xir").write_text(good)
+    (vendor / "vai_c_xir").write_text(good)
     with (folder / "vai_c_xir.log").open("w") as log:
         subprocess.run(BY_HAND, cwd=folder, check=True, stdout=log)
     assert command(*ON_DPU).code == 0 and "3 subgraphs, 1 DPU" in page_of(command)
 
 
 @pytest.mark.parametrize("approximated", [False, True])
-def test_the_builds_own_sample(command: CommandLine, tools: Path, approximated: bool) -> None:
+def test_the_builds_own_sample(command: CommandLine, vendor: Path, approximated: bool) -> None:
     if approximated:
         hard_swish(command)
     folder = build(command)
@@ -198,7 +190,7 @@ def test_the_builds_own_sample(command: CommandLine, tools: Path, approximated: 
     command.refused(1, words, "run", "dpu", "--check", "--device", "dpu")
 
 
-def test_where_no_sample_can_be_compiling_again_is_no_advice(command: CommandLine, tools: Path) -> None:
+def test_where_no_sample_can_be_compiling_again_is_no_advice(command: CommandLine, vendor: Path) -> None:
     """An output of integers only; the notice at compile and the error of --check say what is the case."""
     nodes = [helper.make_node("ArgMax", ["y"], ["best"], "best", axis=1)]
     model = tiny_model()

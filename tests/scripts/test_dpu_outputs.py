@@ -6,16 +6,14 @@ Right values are ONNX Runtime's on the float network: of what the CPU computes f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from command_line import CommandLine, node
+from command_line import CommandLine, make_model, node
 from onnx import TensorProto, helper, numpy_helper
-from test_device_dpu import vendors_side
 
 from npuforge.board_runtime.devices import open_session
 from npuforge.compile.xir.reader import read_xmodel
@@ -45,20 +43,8 @@ def network(island: str) -> onnx.ModelProto:
         node("Conv", ["s", "v"], ["y"], "second", kernel_shape=[3, 3], pads=[1] * 4),
         node("Mul", ["x", "factors"], ["i"], "on_input"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("s", "x", "i", "y")],
-        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-@pytest.fixture
-def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with vendors_side(tmp_path / "tools", monkeypatch) as tools:
-        yield tools
+    values = {name: value.astype(np.float32) for name, value in constants.items()}
+    return make_model(nodes, values, SHAPE, output=("s", "x", "i", "y"))
 
 
 @pytest.mark.parametrize("island", ISLANDS)
