@@ -5,6 +5,7 @@ function, then kernel), against the float64 references on every case. Nothing he
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
                 parts[k + 1] = _renamed(parts[k + 1], subject)
             text = ("\nclass " if name == aicpu.KERNELS else "\nREG_OP(").join(parts)
         (place / name).write_text(text)
+    # -fno-gnu-unique: what a process that loads a second such library has registered with the first would be registered twice
     flags = ["-O1", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-sign-compare", "-shared", "-fPIC"]
+    flags.append("-fno-gnu-unique")
     words = ["g++", *flags, "-ffp-contract=off", f"-I{STAND_IN}", f"-I{place}", str(STAND_IN / "exercise.cpp")]
     subprocess.run([*words, "-o", "a.so"], cwd=place, check=True)
     plugin = next(place.glob("*_plugin.cc"))
@@ -134,6 +137,12 @@ def test_kernel_and_shapes_against_the_reference(subject: Subject, library: ctyp
             np.testing.assert_array_equal(found, reference)
         else:
             np.testing.assert_allclose(found, reference, rtol=2e-5, atol=2e-5)
+
+
+def test_a_second_library_in_the_process(library: ctypes.CDLL, tmp_path: Path) -> None:
+    """As where pytest makes the fixture twice: each has its own registry."""
+    copy = shutil.copy(library._name, tmp_path / "b.so")
+    test_kernel_and_shapes_against_the_reference(SUBJECTS[0], ctypes.CDLL(str(copy)))
 
 
 def test_only_the_data_tell_the_size_of_nms() -> None:
