@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from npuforge.board_runtime.compiled_folder import CompiledFolder, read_folder
-from npuforge.board_runtime.open_rows import OPEN, used_part
+from npuforge.board_runtime.open_rows import OPEN, filling, used_part
 from npuforge.board_runtime.session import Span, TensorSpec, TraceRecord, named_arrays, write_profile
 from npuforge.compile.dpu.belonging import check_belongs, output_op
 from npuforge.compile.ir.errors import DeviceError, FormatError
-from npuforge.compile.xir.model import FLOAT_FORM_OF, XModel, XOp, XTensor
+from npuforge.compile.xir.model import FLOAT_FORM_OF, UNREAD_INPUTS, XModel, XOp, XTensor
 from npuforge.compile.xir.validate import read_checked
 from npuforge.hw_kernels.bf16 import from_float32
 
@@ -167,6 +167,8 @@ def entering(array: np.ndarray, spec: TensorSpec, tensor: XTensor, nhwc_in_file:
     if array.shape != spec.shape:
         raise FormatError(f"input {spec.name}: expected shape {list(spec.shape)}, found {list(array.shape)}")
     value = np.asarray(array, np.float32)
+    if len(tensor.shape) > value.ndim:  # a scalar, or one that does not begin with the batch
+        value = value[np.newaxis]
     if nhwc_in_file and not spec.nhwc:
         value = value.transpose(0, 2, 3, 1)
     fix_point = tensor.attrs.get("fix_point")
@@ -195,12 +197,15 @@ def left(value: np.ndarray, tensor: XTensor, spec: TensorSpec, folder: CompiledF
     if spec.name in folder.nhwc_outputs:
         value = value.transpose(0, 3, 1, 2)
     if OPEN in spec.shape:
-        return np.ascontiguousarray(used_part(value, spec.shape))
+        value = value.reshape(value.shape[value.ndim - len(spec.shape) :])  # without the file's leading axis
+        return np.ascontiguousarray(used_part(value, spec.shape, filling(tensor)))
     return np.ascontiguousarray(value).reshape(spec.shape)  # the first makes an axis of a scalar's none
 
 
 def _entries(model: XModel, name: str, float_inputs: Mapping[str, str]) -> list[XOp]:
-    """The ops by which a network input enters: the USER subgraphs' op of that name, and the float form that CPU nodes read."""
+    """The ops by which a network input enters: the USER subgraphs' op of that name, and the float form that CPU nodes read; none where nothing reads it."""
+    if UNREAD_INPUTS in model.attrs and name in model.attrs[UNREAD_INPUTS].value:
+        return []
     users = {op for child in model.by_device("USER") for leaf in child.leaves() for op in leaf.ops}
     given = [op for op in model.ops if op.name in users]
     found = [op for op in given if name in (op.name, op.tensor.name)][:1]
@@ -240,8 +245,7 @@ def _check_compiled(model: XModel, path: Path) -> None:
     """FormatError where the file has nothing for a DPU."""
     if model.by_device("DPU"):
         return
-    children = model.root.children if model.root is not None else []
-    if any("npuforge_partition" in child.attrs for child in children):
+    if "npuforge_mode" in model.attrs:  # a file for our NPU
         raise FormatError(
             f"{path}: npuforge compile left all of the network to the CPU, so there is nothing for a DPU; run the build with --device sim "
             "(npuforge inspect says why each node is on the CPU)"

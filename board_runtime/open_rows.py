@@ -1,6 +1,6 @@
 """Outputs whose number of rows only the data decide (NonMaxSuppression) in arrays with room for the most there can be, as runners on VART give them.
 
-What is left over is -1, of `bool` and `uint8` tensors 0: `board_runtime/src/open_rows.hpp`.
+What is left over holds `filling(tensor)`: `board_runtime/include/npuforge/open_rows.hpp`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from npuforge.compile.xir.builder import BOOL
+from npuforge.compile.xir.model import XTensor
+
 OPEN = -1  # a dimension that the data decide
+NO_TRUTH = 255
 
 
-def used_part(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def filling(tensor: XTensor) -> int:
+    """What such a tensor holds where no rows are: -1; as `bool` 255, as another `uint8` 0."""
+    if BOOL in tensor.attrs:
+        return NO_TRUTH
+    return 0 if tensor.dtype == "UINT8" else -1
+
+
+def used_part(values: np.ndarray, shape: Sequence[int], filling: int = -1) -> np.ndarray:
     """The rows that are there, as a view: along every open axis of `shape` what comes before the last slice that holds more than the filling.
 
     A row that is -1 throughout counts as none at the end; no box, score or index is.
     """
-    filling = 0 if values.dtype.kind in "bu" else -1
     used = values != filling
     for axis in (a for a, size in enumerate(shape) if size == OPEN):
         others = tuple(a for a in range(values.ndim) if a != axis)

@@ -118,6 +118,7 @@ Type type_of(const xir::Op& op) {
 
 Shape shape_of(const xir::Op& op) {
     Shape shape;
+    if (op.get_output_tensor()->has_attr("npuforge_scalar")) return shape;  // XIR has none
     const auto dims = op.get_output_tensor()->get_shape();
     if (dims.size() > static_cast<std::size_t>(cpu::kMaxRank)) {
         throw std::invalid_argument("op " + op.get_name() + ": more than " + std::to_string(cpu::kMaxRank) +
@@ -144,7 +145,7 @@ std::vector<std::string> XirOp::plug_in_types() {
     return types;
 }
 
-XirOp::XirOp(const xir::Op& op) : name_(op.get_name()) {
+XirOp::XirOp(const xir::Op& op, const Seen& seen) : name_(op.get_name()) {
     const std::vector<const xir::Op*> producers = op.get_input_ops("input");
     producers_.assign(producers.begin(), producers.end());
     const Shape shape = shape_of(op);
@@ -159,8 +160,21 @@ XirOp::XirOp(const xir::Op& op) : name_(op.get_name()) {
         kind_ = Kind::kDequantise;
         describe_border(op);
     } else {
-        describe_kernel(op);
+        describe_kernel(op, seen);
     }
+}
+
+XirOp::Open XirOp::open_of(const xir::Op& op, const Seen& seen) {
+    Open open;
+    if (!op.has_attr("npuforge_open_shape")) return open;
+    open.declared = required(op, "npuforge_open_shape").integers("op " + op.get_name());
+    if (open.declared.size() != static_cast<std::size_t>(shape_of(op).rank))
+        throw std::invalid_argument("op " + op.get_name() + ": npuforge_open_shape has " +
+                                    std::to_string(open.declared.size()) + " axes, its tensor " +
+                                    std::to_string(shape_of(op).rank) + "; compile the network again");
+    if (!is_open(open.declared)) open.declared.clear();
+    open.filling = seen(op) ? Filling::kPublic : Filling::kInner;
+    return open;
 }
 
 void XirOp::describe_border(const xir::Op& op) {
@@ -192,7 +206,7 @@ void XirOp::describe_border(const xir::Op& op) {
     border_ = border_tensor(where, shape, std::move(values));
 }
 
-void XirOp::describe_kernel(const xir::Op& op) {
+void XirOp::describe_kernel(const xir::Op& op, const Seen& seen) {
     const std::string type = op.get_type();
     node_.name = name_;
     node_.op = starts_with(type, "onnx::") ? type.substr(6) : type;
@@ -257,6 +271,9 @@ void XirOp::describe_kernel(const xir::Op& op) {
     inputs_.resize(count);
     present_.resize(count, false);
     constant_.resize(count);
+    open_.resize(count);
+    output_open_ = open_of(op, seen);
+    room_ = shape_of(op);
     node_.inputs.assign(count, "");
     for (std::size_t i = 0; i < producers_.size(); ++i) {
         const auto at = static_cast<std::size_t>(positions_[i]);
@@ -264,6 +281,7 @@ void XirOp::describe_kernel(const xir::Op& op) {
         Tensor& input = inputs_[at];
         input.type = type_of(producer);
         input.shape = shape_of(producer);
+        open_[at] = open_of(producer, seen);
         present_[at] = true;
         node_.inputs[at] = producer.get_name();
         if (producer.get_type() != "const" || !producer.has_attr("data")) continue;
@@ -279,9 +297,10 @@ void XirOp::describe_kernel(const xir::Op& op) {
     for (std::size_t i = 0; i < output_count_; ++i) node_.outputs.push_back(name_ + "/" + std::to_string(i));
     kernel_ = (*factory)(cpu::NodeInfo(node_));
     activation_ = cpu::FusedActivation(node_);
-    if (kernel_.dynamic) {
+    if (kernel_.dynamic && output_open_.declared.empty()) {
         throw std::invalid_argument("op " + name_ + " (" + type +
-                                    "): its result has no fixed size; run this network with npuforge's own runtime");
+                                    "): the data decide its rows, but it has no npuforge_open_shape; compile the "
+                                    "network again");
     }
 }
 
@@ -304,6 +323,27 @@ void XirOp::run(const std::vector<const void*>& inputs, void* output) const {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         given[static_cast<std::size_t>(positions_[i])].data = const_cast<void*>(inputs[i]);  // kernels only read it
     }
+    std::vector<std::unique_ptr<char[]>> rows;
+    gather(given, rows);
+    run_kernel(given, output);
+}
+
+// In place of each input with open axes the rows that are there, without gaps.
+void XirOp::gather(std::vector<Tensor>& given, std::vector<std::unique_ptr<char[]>>& memory) const {
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        Tensor& input = given[i];
+        if (open_[i].declared.empty()) continue;
+        const Shape room = input.shape;
+        input.shape = used_rows(input.type, input.data, room, open_[i].declared, open_[i].filling);
+        if (input.shape == room) continue;
+        memory.push_back(std::make_unique<char[]>(std::max<std::size_t>(input.bytes(), 1)));
+        auto* target = reinterpret_cast<std::uint8_t*>(memory.back().get());
+        gather_rows(input.type, input.data, room, input.shape, target);
+        input.data = target;
+    }
+}
+
+void XirOp::run_kernel(std::vector<Tensor>& given, void* output) const {
     std::vector<const Tensor*> sources(given.size(), nullptr);
     for (std::size_t i = 0; i < given.size(); ++i) {
         if (present_[i]) sources[i] = &given[i];
@@ -313,10 +353,12 @@ void XirOp::run(const std::vector<const void*>& inputs, void* output) const {
     for (Tensor& result : results) targets.push_back(&result);
     cpu::Args args{sources.data(), sources.size(), targets.data(), targets.size(), nullptr};
     kernel_.shape(args);
-    if (results[output_index_].bytes() != output_bytes_) {
-        throw std::invalid_argument("op " + name_ + ": the result has " +
-                                    std::to_string(results[output_index_].bytes()) + " bytes, its tensor has " +
-                                    std::to_string(output_bytes_) + "; compile the network again");
+    Tensor& own = results[output_index_];
+    const bool open = !output_open_.declared.empty();
+    if (open ? own.bytes() > output_bytes_ : own.bytes() != output_bytes_) {
+        throw std::invalid_argument("op " + name_ + ": the result has " + std::to_string(own.bytes()) +
+                                    " bytes, its tensor has " + std::to_string(output_bytes_) +
+                                    "; compile the network again");
     }
     std::vector<std::unique_ptr<char[]>> others(output_count_);
     for (std::size_t i = 0; i < output_count_; ++i) {
@@ -324,7 +366,7 @@ void XirOp::run(const std::vector<const void*>& inputs, void* output) const {
         results[i].data = i == output_index_ ? output : others[i].get();
     }
     if (kernel_.alias) {
-        std::memcpy(output, inputs[0], output_bytes_);
+        std::memcpy(output, given[0].data, own.bytes());
     } else {
         const std::size_t needed = kernel_.scratch ? kernel_.scratch(args) : 0;
         const auto scratch = std::make_unique<std::max_align_t[]>(needed / sizeof(std::max_align_t) + 1);
@@ -332,6 +374,9 @@ void XirOp::run(const std::vector<const void*>& inputs, void* output) const {
         kernel_.run(args);
     }
     if (!activation_.empty()) activation_.apply(results[0]);
+    if (!open) return;
+    OutputBuffer buffer{output, output_bytes_, own.type, own.shape, false};
+    spread_rows(name_, buffer, room_, output_open_.filling);
 }
 
 }  // namespace npuforge::plugin

@@ -2,6 +2,7 @@
 // attributes to them; the arithmetic is hw_kernels/ops/*/cpu.hpp and border.hpp.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,15 +10,20 @@
 
 #include "npuforge/border.hpp"
 #include "npuforge/cpu.hpp"
+#include "npuforge/open_rows.hpp"
 
 namespace npuforge::plugin {
 
 /// Custom operators (`onnx::<Type>`, `<domain>::<Type>`, `npuforge::Quantize`, `npuforge::Dequantize`) and the built-in
-/// ones that our writer uses. `run` may be called by several threads.
+/// ones that our writer uses. `run` may be called by several threads. Where the data decide how many rows there are
+/// (attribute `npuforge_open_shape`), buffers have room for the most there can be (open_rows.hpp).
 class XirOp {
   public:
+    /// Whether an application sees the buffer of an operator's result.
+    using Seen = std::function<bool(const xir::Op&)>;
+
     /// Throws std::exception that names the operator where it is unknown or lacks an attribute.
-    explicit XirOp(const xir::Op& op);
+    XirOp(const xir::Op& op, const Seen& seen);
     XirOp(const XirOp&) = delete;
     XirOp& operator=(const XirOp&) = delete;
 
@@ -32,8 +38,16 @@ class XirOp {
 
   private:
     enum class Kind { kKernel, kQuantise, kDequantise };
+    /// Which axes of a tensor are open (-1; empty: none), and what is where no rows are.
+    struct Open {
+        std::vector<std::int64_t> declared;
+        Filling filling = Filling::kPublic;
+    };
+    static Open open_of(const xir::Op& op, const Seen& seen);
     void describe_border(const xir::Op& op);
-    void describe_kernel(const xir::Op& op);
+    void describe_kernel(const xir::Op& op, const Seen& seen);
+    void gather(std::vector<cpu::Tensor>& given, std::vector<std::unique_ptr<char[]>>& memory) const;
+    void run_kernel(std::vector<cpu::Tensor>& given, void* output) const;
 
     Kind kind_ = Kind::kKernel;
     std::string name_;
@@ -48,6 +62,9 @@ class XirOp {
     std::vector<cpu::Tensor> inputs_;          ///< by position; `data` of constants only
     std::vector<std::vector<char>> constant_;  ///< what they point to
     std::vector<bool> present_;
+    std::vector<Open> open_;  ///< of the inputs, by position
+    Open output_open_;
+    cpu::Shape room_;  ///< the output's
     std::size_t output_index_ = 0, output_count_ = 1;
 };
 

@@ -1,55 +1,58 @@
 // See open_rows.hpp.
-#include "open_rows.hpp"
+#include "npuforge/open_rows.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <limits>
 
 namespace npuforge {
 
 namespace {
 
+// The bytes of one element of the filling, of which the type's width counts.
+using Pattern = std::array<std::uint8_t, sizeof(std::int64_t)>;
+
 template <typename T>
-void fill_elements(void* data, std::size_t first, std::size_t end, T value) {
-    std::fill(static_cast<T*>(data) + first, static_cast<T*>(data) + end, value);
+Pattern bytes_of(T value) {
+    Pattern bytes{};
+    std::memcpy(bytes.data(), &value, sizeof(T));
+    return bytes;
+}
+
+Pattern pattern(cpu::Type type, Filling filling) {
+    const bool inner = filling == Filling::kInner;
+    switch (type) {
+        case cpu::Type::kFloat32:  // inner: a NaN that no arithmetic gives
+            return inner ? bytes_of(std::uint32_t{0xFFF04E46}) : bytes_of(-1.0f);
+        case cpu::Type::kInt64:
+            return bytes_of(inner ? std::numeric_limits<std::int64_t>::min() + 0x4E46 : std::int64_t{-1});
+        case cpu::Type::kInt32:
+            return bytes_of(inner ? std::numeric_limits<std::int32_t>::min() + 0x4E46 : std::int32_t{-1});
+        case cpu::Type::kInt8:
+            return bytes_of(std::int8_t{-1});
+        case cpu::Type::kBool:
+            return bytes_of(kNoTruth);
+        default:
+            return bytes_of(std::uint8_t{0});
+    }
 }
 
 // Elements [first, end) of a buffer as no result has them.
-void fill_unused(cpu::Type type, void* data, std::size_t first, std::size_t end) {
-    switch (type) {
-        case cpu::Type::kFloat32:
-            return fill_elements(data, first, end, -1.0f);
-        case cpu::Type::kInt64:
-            return fill_elements(data, first, end, std::int64_t{-1});
-        case cpu::Type::kInt32:
-            return fill_elements(data, first, end, std::int32_t{-1});
-        case cpu::Type::kInt8:
-            return fill_elements(data, first, end, std::int8_t{-1});
-        default:
-            return fill_elements(data, first, end, std::uint8_t{0});
-    }
+void fill_unused(cpu::Type type, Filling filling, std::uint8_t* data, std::size_t first, std::size_t end) {
+    const std::size_t bytes = cpu::type_bytes(type);
+    const Pattern element = pattern(type, filling);
+    for (std::size_t i = first; i < end; ++i) std::memcpy(data + i * bytes, element.data(), bytes);
 }
 
-template <typename T>
-bool holds_more(const void* data, std::int64_t count, T filling) {
-    const T* values = static_cast<const T*>(data);
-    return std::any_of(values, values + count, [filling](T value) { return value != filling; });
-}
-
-// Whether elements from `first` on hold something else than the filling.
-bool holds_rows(cpu::Type type, const void* data, std::int64_t first, std::int64_t count) {
-    const auto* from = static_cast<const std::uint8_t*>(data) + static_cast<std::size_t>(first) * cpu::type_bytes(type);
-    switch (type) {
-        case cpu::Type::kFloat32:
-            return holds_more(from, count, -1.0f);
-        case cpu::Type::kInt64:
-            return holds_more(from, count, std::int64_t{-1});
-        case cpu::Type::kInt32:
-            return holds_more(from, count, std::int32_t{-1});
-        case cpu::Type::kInt8:
-            return holds_more(from, count, std::int8_t{-1});
-        default:
-            return holds_more(from, count, std::uint8_t{0});
-    }
+// Whether `count` elements from `first` on hold something else than the filling.
+bool holds_rows(cpu::Type type, Filling filling, const void* data, std::int64_t first, std::int64_t count) {
+    const std::size_t bytes = cpu::type_bytes(type);
+    const Pattern element = pattern(type, filling);
+    const auto* from = static_cast<const std::uint8_t*>(data) + static_cast<std::size_t>(first) * bytes;
+    for (std::int64_t i = 0; i < count; ++i, from += bytes)
+        if (std::memcmp(from, element.data(), bytes) != 0) return true;
+    return false;
 }
 
 // Which row (along all axes but the last) of a tensor of shape `held` is row `index` of one of shape `room`; -1: none.
@@ -68,8 +71,12 @@ std::int64_t row_within(std::int64_t index, const cpu::Shape& room, const cpu::S
 
 }  // namespace
 
+bool is_open(const std::vector<std::int64_t>& declared) {
+    return std::any_of(declared.begin(), declared.end(), [](std::int64_t dim) { return dim < 0; });
+}
+
 cpu::Shape used_rows(cpu::Type type, const void* data, const cpu::Shape& room,
-                     const std::vector<std::int64_t>& declared) {
+                     const std::vector<std::int64_t>& declared, Filling filling) {
     cpu::Shape held = room;
     for (int axis = 0; axis < room.rank; ++axis) {
         if (declared[static_cast<std::size_t>(axis)] >= 0) continue;
@@ -79,7 +86,7 @@ cpu::Shape used_rows(cpu::Type type, const void* data, const cpu::Shape& room,
         const std::int64_t size = room.dim[axis];
         const auto used = [&](std::int64_t at) {
             for (std::int64_t block = 0; block < outer; ++block)
-                if (holds_rows(type, data, (block * size + at) * inner, inner)) return true;
+                if (holds_rows(type, filling, data, (block * size + at) * inner, inner)) return true;
             return false;
         };
         std::int64_t end = size;
@@ -105,7 +112,7 @@ void gather_rows(cpu::Type type, const void* data, const cpu::Shape& room, const
     }
 }
 
-void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room) {
+void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room, Filling filling) {
     const cpu::Shape held = output.shape;
     if (held == room) return;
     const std::size_t bytes = cpu::type_bytes(output.type);
@@ -125,7 +132,7 @@ void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape
         if (kept > 0)
             std::memmove(data + first * bytes, data + static_cast<std::size_t>(source) * held_row * bytes,
                          kept * bytes);
-        fill_unused(output.type, data, first + kept, first + row);
+        fill_unused(output.type, filling, data, first + kept, first + row);
     }
     output.shape = room;
 }

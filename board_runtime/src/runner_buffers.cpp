@@ -1,6 +1,7 @@
 // See runner_buffers.hpp.
 #include "runner_buffers.hpp"
 
+#include "npuforge/open_rows.hpp"
 #include "npuforge/whole_numbers.hpp"
 #include "session_context.hpp"
 
@@ -24,6 +25,16 @@ const char* name_of(const TensorBuffer& buffer) { return buffer.bf16 ? "bfloat16
     throw ArgumentError(label(tensor, input) + ": type expected " + expected + ", found " + name_of(given));
 }
 
+// The shape of a buffer as the tensor has it: XIR has no scalars, and the file gives a tensor that does not begin with
+// the batch an axis of 1 in front.
+Shape declared_shape(const RunnerTensor& tensor, const Shape& given) {
+    if (tensor.dims.empty() && given.count() == 1) return {};
+    if (static_cast<std::size_t>(given.rank) != tensor.dims.size() + 1 || given.dim[0] != 1) return given;
+    Shape shape;
+    for (int axis = 1; axis < given.rank; ++axis) shape.push(given.dim[axis]);
+    return shape;
+}
+
 }  // namespace
 
 void JobBuffer::take(const RunnerTensor& tensor, const TensorBuffer& given, bool nhwc, Of of, bool input) {
@@ -38,7 +49,7 @@ void JobBuffer::take(const RunnerTensor& tensor, const TensorBuffer& given, bool
     bytes_ = given.bytes;
     type_ = given.type;
     bf16_ = given.bf16;
-    shape_ = tensor.dims.empty() && given.shape.count() == 1 ? Shape() : given.shape;  // XIR has no scalars
+    shape_ = declared_shape(tensor, given.shape);
     nhwc_ = nhwc;
     form_ = Form::kDirect;
     const bool real = type_ == Type::kFloat32;
@@ -86,6 +97,7 @@ InputBuffer JobBuffer::converted_input() {
             for (std::size_t i = 0; i < count; ++i) memory_[i] = static_cast<const std::uint8_t*>(data_)[i] != 0;
         else
             whole_numbers(tensor_->type, tensor_->name, static_cast<const float*>(data_), memory_.data(), count);
+        if (tensor_->type == Type::kBool && is_open({tensor_->dims.begin(), tensor_->dims.end()})) keep_no_truth(count);
         return {memory_.data(), tensor_->type, shape_, nhwc_};
     }
     const auto* values = static_cast<const float*>(data_);
@@ -105,6 +117,15 @@ InputBuffer JobBuffer::converted_input() {
         dequantise(flat_, fixed_.data(), plain, strides(false));
     }
     return {plain, Type::kFloat32, session_shape(), false};
+}
+
+// Where no rows are, the session finds none.
+void JobBuffer::keep_no_truth(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const bool none = type_ == Type::kUint8 ? static_cast<const std::uint8_t*>(data_)[i] == kNoTruth
+                                                : static_cast<const float*>(data_)[i] == kNoTruth;
+        if (none) memory_[i] = kNoTruth;
+    }
 }
 
 OutputBuffer JobBuffer::session_output() {

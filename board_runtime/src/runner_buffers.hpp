@@ -38,6 +38,7 @@ class JobBuffer {
         kNumber,  ///< the session has the tensor's own type in the same order
     };
     cpu::Shape session_shape() const;
+    void keep_no_truth(std::size_t count);
     MapStrides strides(bool nhwc) const { return nhwc ? MapStrides::nhwc(flat_) : MapStrides::nchw(flat_); }
 
     const RunnerTensor* tensor_ = nullptr;

@@ -1,10 +1,9 @@
 // Runs one partition alone, for runners of subgraphs: those of an NPU partition as float32 or as the NPU's int8.
-#include <algorithm>
 #include <cstring>
 
 #include "npuforge/border.hpp"
+#include "npuforge/open_rows.hpp"
 #include "npuforge/session.hpp"
-#include "open_rows.hpp"
 #include "session_context.hpp"
 
 namespace npuforge {
@@ -12,14 +11,6 @@ namespace npuforge {
 using cpu::Shape;
 using cpu::Tensor;
 using cpu::Type;
-
-namespace {
-
-bool is_open(const std::vector<std::int64_t>& dims) {
-    return std::any_of(dims.begin(), dims.end(), [](std::int64_t dim) { return dim < 0; });
-}
-
-}  // namespace
 
 void Session::run_partition(std::size_t partition, const InputBuffer* inputs, std::size_t input_count,
                             OutputBuffer* outputs, std::size_t output_count) {

@@ -1,6 +1,7 @@
 """What the vendor's graph runner asks of a whole file: every network input and output, and every tensor between children, begins with the batch.
 
-A child that reads nothing it leaves out: constants in a partition of their own that do not begin with the batch (`leaving.py` puts the others elsewhere).
+`batch_axis.py` sees to that in a file for our NPU; what the vendor's compiler is given stays as it is. A child that reads nothing the graph runner leaves out:
+constants, where the CPU has nothing else to do (`leaving.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def unlike_batches(model: XModel) -> list[str]:
         lacking = [name for child in alone for name in border(model, child)[1]]
         notices.append(
             f"the vendor's graph runner (Vitis AI Library) leaves out the constant network output{'s' * (len(lacking) > 1)} {_shown(lacking, shapes)}, "
-            "not beginning with the batch; give it a leading axis in the network (Unsqueeze), or run the file child by child, or by npuforge"
+            "since no other output is computed on the CPU; run the file child by child, or by npuforge"
         )
     names = [name for child in children if child not in alone for side in border(model, child) for name in side]
     if not children:

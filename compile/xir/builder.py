@@ -14,6 +14,7 @@ ROUND_MODE = "DPU_ROUND"
 RUNNER_LIBRARY = "libnpuforge-runner.so"
 RUNNER_MODES = ("run", "sim", "csim")  # what the library's create_runner_with_attrs takes
 BOOL = "npuforge_bool"  # attribute of a tensor whose bytes are truth values, 0 or 1
+SCALAR = "npuforge_scalar"  # of one that has no axes in the network, and one in the file
 _KINDS = {"f": "FLOAT", "i": "INT", "u": "UINT", "b": "UINT"}
 _RESERVED = ("shape", "data_type", "device", "output_index", "output_count", "input_positions")
 
@@ -54,10 +55,11 @@ def dtype_of(name: str) -> tuple[str, int]:
 
 
 def plain_tensor(name: str, shape: Sequence[int], dtype: str) -> XTensor:
-    """A tensor of a numpy type. XIR has no bool: it is UINT8 with our attribute, by which the plug-in knows what an operator reads."""
+    """A tensor of a numpy type. XIR has neither bool nor scalars: they are UINT8 and one element, with our attributes, by which the plug-in knows what an
+    operator reads."""
     kind, width = dtype_of(dtype)
-    is_bool = np.dtype(dtype).kind == "b"
-    return XTensor(name, stored_shape(shape, name), kind, width, {BOOL: Attr("bool", True)} if is_bool else {})
+    ours = [BOOL] * (np.dtype(dtype).kind == "b") + [SCALAR] * (not shape)
+    return XTensor(name, stored_shape(shape, name), kind, width, {key: Attr("bool", True) for key in ours})
 
 
 def stored_shape(shape: Sequence[int], name: str) -> list[int]:

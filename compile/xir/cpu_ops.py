@@ -15,7 +15,7 @@ import numpy as np
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.xir import vendor_tasks
-from npuforge.compile.xir.builder import Builder, dtype_of, integer, integers, plain_tensor, stored_shape, string
+from npuforge.compile.xir.builder import Builder, dtype_of, integer, integers, plain_tensor, string
 from npuforge.compile.xir.model import Attr, Attrs, XTensor
 from npuforge.compile.xir.npu_ops import activation_values
 
@@ -43,13 +43,15 @@ _RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout
 
 @dataclass
 class HostNode:
-    """A node, the graph it is in, and the XIR ops that give its inputs by tensor name (constants are added when asked for)."""
+    """A node, the graph it is in, and the XIR ops that give its inputs by tensor name (constants are added when asked for). `open`: tensors whose rows the
+    data decide, of which only our own operators know those that are there."""
 
     node: Node
     graph: Graph
     builder: Builder
     leaf: list[str]
     producers: dict[str, str]
+    open: frozenset[str] = frozenset()
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Of any tensor or constant."""
@@ -80,15 +82,17 @@ class HostNode:
     def output(self, index: int, name: str) -> XTensor:
         """The tensor of one output."""
         info = self.graph.tensors[self.node.outputs[index]]
-        return plain_tensor(name, stored_shape(info.shape, info.name), info.dtype)
+        return plain_tensor(name, info.shape, info.dtype)
 
 
 def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
     """Adds the ops of a node, for each output that is read, and enters them in `host.producers`. `tensor_names`: of outputs whose XIR tensor is called otherwise."""
     node = host.node
-    if node.op == "Split" and _split(host, tensor_names):
+    is_open = not host.open.isdisjoint((*node.inputs, *node.outputs))
+    if node.op == "Split" and not is_open and _split(host, tensor_names):
         return
-    found = None if node.activation.kind != "none" or len(node.outputs) != 1 else _computed(host)
+    plain = node.activation.kind == "none" and len(node.outputs) == 1 and not is_open
+    found = _computed(host) if plain else None
     if found is not None:
         op_type, inputs, attrs = found
         args = {"input": [host.producer(t) for t in inputs]}

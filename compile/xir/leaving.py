@@ -12,22 +12,17 @@ from dataclasses import dataclass, field
 
 from npuforge.compile.ir.graph import Graph, Node
 from npuforge.compile.xir import cpu_ops
-from npuforge.compile.xir.builder import BOOL, Builder
+from npuforge.compile.xir.builder import BOOL, SCALAR, Builder
 from npuforge.compile.xir.model import Attrs, XOp, XSubgraph, XTensor
 
 
 def constant_partitions(graph: Graph) -> dict[int, list[Node]]:
-    """Partitions that only name constants as network outputs, by index: their nodes.
-
-    Not where a constant's first axis is not the network's batch: the vendor's graph runner ends the process over such a tensor.
-    """
+    """Partitions that only name constants as network outputs, by index: their nodes."""
     nodes = {node.name: node for node in graph.nodes}
-    batches = {graph.tensors[name].shape[:1] for name in graph.inputs}
     read = {tensor for node in graph.nodes for tensor in node.inputs}
 
     def is_constant(node: Node) -> bool:
-        free = node.op == "Identity" and node.inputs[0] in graph.constants and node.outputs[0] not in read
-        return free and {graph.tensors[node.outputs[0]].shape[:1] or (1,)} == batches
+        return node.op == "Identity" and node.inputs[0] in graph.constants and node.outputs[0] not in read
 
     found = {index: [nodes[name] for name in partition.nodes] for index, partition in enumerate(graph.partitions)}
     return {index: own for index, own in found.items() if all(is_constant(node) for node in own)}
@@ -74,7 +69,7 @@ class Leaving:
 
     @staticmethod
     def _copy(tensor: XTensor) -> XTensor:
-        kept = {key: attr for key, attr in tensor.attrs.items() if key == BOOL}
+        kept = {key: attr for key, attr in tensor.attrs.items() if key in (BOOL, SCALAR)}
         return XTensor(tensor.name, list(tensor.shape), tensor.data_type, tensor.bit_width, kept)
 
     def _op(self, name: str) -> XOp:

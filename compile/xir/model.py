@@ -15,6 +15,7 @@ from npuforge.compile.xir.schema import message_class
 FLOAT_FORM_OF = (
     "npuforge_input"  # attribute of a tensor: the network input that enters by it a second time, in float for the CPU
 )
+UNREAD_INPUTS = "npuforge_unread_inputs"  # of the file: network inputs that nothing reads, which it does not have
 DATA_TYPES = ("INT", "UINT", "XINT", "XUINT", "FLOAT", "BFLOAT", "UNKNOWN")
 
 

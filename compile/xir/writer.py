@@ -20,7 +20,8 @@ from npuforge.compile.ir.errors import NpuforgeError, VerifyError
 from npuforge.compile.ir.graph import Node, Partition
 from npuforge.compile.ir.quantization import QGraph, TensorQuant
 from npuforge.compile.xir import cpu_ops, npu_ops
-from npuforge.compile.xir.bounds import bounded
+from npuforge.compile.xir.batch_axis import OPEN_SHAPE, BatchAxes
+from npuforge.compile.xir.bounds import OPEN, bounded
 from npuforge.compile.xir.builder import (
     ROUND_MODE,
     RUNNER_LIBRARY,
@@ -30,11 +31,10 @@ from npuforge.compile.xir.builder import (
     integer,
     integers,
     plain_tensor,
-    stored_shape,
     string,
 )
 from npuforge.compile.xir.leaving import Leaving, constant_partitions
-from npuforge.compile.xir.model import FLOAT_FORM_OF, Attr, Attrs, XModel, XSubgraph, XTensor, to_message
+from npuforge.compile.xir.model import FLOAT_FORM_OF, UNREAD_INPUTS, Attr, Attrs, XModel, XSubgraph, XTensor, to_message
 from npuforge.compile.xir.npu_ops import nhwc, npu_tensor
 from npuforge.compile.xir.places import Places
 from npuforge.compile.xir.reader import check_structure
@@ -95,6 +95,7 @@ class _Writer:
     def __init__(self, qgraph: QGraph, binary: BinFile) -> None:
         self.qgraph, self.graph, self.places = qgraph, bounded(qgraph.graph), Places(binary)
         self.meta, self.layers = self.places.meta, self.places.layers
+        self.open = frozenset(name for name, t in qgraph.graph.tensors.items() if OPEN in t.shape)
         self.builder = Builder()
         self.borders: dict[str, _Border] = {}
         self.children: list[XSubgraph] = []
@@ -109,7 +110,8 @@ class _Writer:
         self.stored = iter(stored)
 
     def build(self) -> XModel:
-        for name in self.graph.inputs:
+        read = [name for name in self.graph.inputs if name in self.crossing or name in self.plainly_read]
+        for name in read or self.graph.inputs:  # to XIR what nobody reads is an output
             self._input(name)
         constants = constant_partitions(self.graph)
         for index, partition in enumerate(self.graph.partitions):
@@ -118,6 +120,8 @@ class _Writer:
             elif index not in constants:
                 self._cpu_partition(index, partition)
         returned = self._outputs(constants)
+        replaced = BatchAxes(self.builder, self.children, self._added).add()
+        returned = [replaced.get(name, name) for name in returned]
         work = sum(int(c.get("workload", 0)) for c in self.children)
         root = XSubgraph(
             "root", {"reserve_const_data": Attr("bool", True), "workload": Attr("uint64", work)}, [], self.children
@@ -128,6 +132,8 @@ class _Writer:
             "return_ops": Attr("string_vec", returned),
             "npuforge_mode": string(self.qgraph.mode),
         }
+        if 0 < len(read) < len(self.graph.inputs):
+            attrs[UNREAD_INPUTS] = Attr("string_vec", [name for name in self.graph.inputs if name not in read])
         return XModel(self.graph.name or "network", self.builder.ops, root, attrs)
 
     def _added(self, name: str, suffix: str) -> str:
@@ -162,12 +168,11 @@ class _Writer:
     def _plain_source(self, name: str, leaf: list[str]) -> str:
         """The input in the ONNX file's own type and order of axes."""
         info = self.graph.tensors[name]
-        shape = nhwc(info.shape) if self._is_nhwc(name) else stored_shape(info.shape, name)
-        tensor = plain_tensor(name, shape, info.dtype)
+        tensor = plain_tensor(name, nhwc(info.shape) if self._is_nhwc(name) else info.shape, info.dtype)
         if name in self.crossing:
             tensor.name = self._added(name, "_float")
             tensor.attrs[FLOAT_FORM_OF] = string(name)
-        attrs = {"shape": integers(shape), "data_type": string(tensor.dtype)}
+        attrs = {"shape": integers(tensor.shape), "data_type": string(tensor.dtype)}
         return self.builder.op(tensor.name, "data", tensor, {}, attrs, USER, leaf)
 
     def _is_nhwc(self, name: str) -> bool:
@@ -224,7 +229,7 @@ class _Writer:
                 if tensor and tensor not in producers and tensor not in self.graph.constants:
                     producers[tensor] = self._float(tensor, index, leaf)
             names = {t: self._added(t, "_float") for t in node.outputs if t in self.crossing}
-            cpu_ops.emit(cpu_ops.HostNode(node, self.graph, self.builder, leaf, producers), names)
+            cpu_ops.emit(cpu_ops.HostNode(node, self.graph, self.builder, leaf, producers, self.open), names)
             self._mark_open(node, producers)
             for tensor in node.outputs:
                 if tensor in producers:
@@ -238,7 +243,7 @@ class _Writer:
         given, made = self.qgraph.graph.tensors, [t for t in node.outputs if t in producers]
         for tensor in (t for t in made if given[t].shape != self.graph.tensors[t].shape):
             op = next(o for o in reversed(self.builder.ops) if o.name == producers[tensor])
-            op.attrs["npuforge_open_shape"] = integers(given[tensor].shape)
+            op.attrs[OPEN_SHAPE] = integers(given[tensor].shape)
 
     def _float(self, name: str, child: int, leaf: list[str]) -> str:
         """The op with the float form of `name` as the CPU child `child` sees it; what is missing is added to `leaf`."""

@@ -144,7 +144,7 @@ def types_on_the_cpu() -> set[str]:
     """All operator types that the writer can give to a CPU child: what its sources name, and the CPU operators that ONNX or we define."""
     words = {
         node.value
-        for file in ("writer.py", "cpu_ops.py", "leaving.py")
+        for file in ("writer.py", "cpu_ops.py", "leaving.py", "batch_axis.py")
         for node in ast.walk(ast.parse((ROOT / "compile" / "xir" / file).read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }

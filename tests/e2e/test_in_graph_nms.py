@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from vart_build import check_on_the_vendors_vart
 
 from npuforge.board_runtime import vart, xir
-from npuforge.board_runtime.open_rows import used_part
+from npuforge.board_runtime.open_rows import filling, used_part
 from npuforge.board_runtime.session import Session
 from npuforge.compile.context import Options
 from npuforge.compile.ir.errors import UnsupportedError
@@ -22,6 +22,7 @@ from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.pipeline import compile_model
 from npuforge.compile.reference import NodesExecutor
 from npuforge.compile.xir.bounds import bounded
+from npuforge.compile.xir.builder import plain_tensor
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels.arch import load
 from npuforge.quant.executor import IntegerExecutor
@@ -117,7 +118,8 @@ def test_compiles_and_runs(tmp_path: Path, threshold: float) -> None:
     qgraph = ctx.qgraph
     assert qgraph is not None and qgraph.graph.tensors["picked"].shape == (-1, 3)
     ops = {op.tensor.name: op for op in read_xmodel(tmp_path / "build" / "model.xmodel").ops}
-    assert ops["picked"].tensor.shape == [CLASSES * LIMIT, 3] and ops["picked"].get("npuforge_open_shape") == [-1, 3]
+    picked = ops["picked"]  # what leaves a child begins with the batch
+    assert picked.tensor.shape == [1, CLASSES * LIMIT, 3] and picked.get("npuforge_open_shape") == [1, -1, 3]
     assert ops["kept"].tensor.shape == [1, CLASSES * LIMIT, 4]
     assert "npuforge_open_shape" not in ops["boxes"].attrs
     session = Session(tmp_path / "build", device="sim", threads=1)
@@ -159,12 +161,12 @@ def test_rows_and_no_rows_on_vart(tmp_path: Path, threshold: float) -> None:
     found = through_vart(tmp_path / "build", np.ascontiguousarray(integers.quantise_input("x", x)))
     count = len(expected["picked"])
     assert (count == 0) == (threshold > 1) and count < CLASSES * LIMIT
-    assert found["picked"].shape == (CLASSES * LIMIT, 3) and found["kept"].shape == (1, CLASSES * LIMIT, 4)
-    np.testing.assert_array_equal(found["picked"][:count], expected["picked"])
+    assert found["picked"].shape == (1, CLASSES * LIMIT, 3) and found["kept"].shape == (1, CLASSES * LIMIT, 4)
+    np.testing.assert_array_equal(found["picked"][0, :count], expected["picked"])
     np.testing.assert_array_equal(found["kept"][:, :count], expected["kept"])
-    assert (found["picked"][count:] == -1).all() and (found["kept"][:, count:] == -1).all()
-    for name, shape in (("picked", (-1, 3)), ("kept", (1, -1, 4))):
-        np.testing.assert_array_equal(used_part(found[name], shape), expected[name])
+    assert (found["picked"][0, count:] == -1).all() and (found["kept"][:, count:] == -1).all()
+    for name, shape in (("picked", (1, -1, 3)), ("kept", (1, -1, 4))):
+        np.testing.assert_array_equal(used_part(found[name], shape).reshape(expected[name].shape), expected[name])
 
 
 @pytest.mark.parametrize("children", [1, 2])
@@ -205,9 +207,9 @@ def test_an_open_axis_that_is_not_the_first(tmp_path: Path) -> None:
     feed = np.ascontiguousarray(IntegerExecutor(ctx.qgraph).quantise_input("x", x))
     expected = Session(tmp_path / "build").run({"x": x})["places"]
     found = through_vart(tmp_path / "build", feed)["places"]
-    assert found.shape == (4, 12) and 0 < expected.shape[1] < 12 and expected.any()
-    np.testing.assert_array_equal(found[:, : expected.shape[1]], expected)
-    assert (found[:, expected.shape[1] :] == -1).all()
+    assert found.shape == (1, 4, 12) and 0 < expected.shape[1] < 12 and expected.any()
+    np.testing.assert_array_equal(found[0, :, : expected.shape[1]], expected)
+    assert (found[0, :, expected.shape[1] :] == -1).all()
 
 
 def test_rows_that_a_later_child_reads(tmp_path: Path) -> None:
@@ -229,8 +231,8 @@ def test_rows_that_a_later_child_reads(tmp_path: Path) -> None:
         found = through_vart(tmp_path / "build", np.ascontiguousarray(integers.quantise_input("x", x)), runners)
         count = len(expected["values"])
         counts.add(count)
-        for name, shape in (("values", (-1,)), ("scaled", (4, -1))):
-            np.testing.assert_array_equal(used_part(found[name], shape), expected[name])
+        for name, shape in (("values", (1, -1)), ("scaled", (1, 4, -1))):
+            np.testing.assert_array_equal(used_part(found[name], shape)[0], expected[name])
             assert found[name].shape[-1] == 16 * 6 * 7
     assert len(counts) == 3 and 0 in counts
 
@@ -250,6 +252,13 @@ def test_the_used_part(axes: list[tuple[int, int, bool]], seed: int) -> None:
         np.testing.assert_array_equal(found, values)
     else:
         assert found.size == 0
+
+
+def test_the_filling() -> None:
+    """-1; of bool tensors, which are uint8 with an attribute, 255, so that rows that are False throughout are rows; of other uint8 tensors 0."""
+    tensors = [plain_tensor("t", [3], dtype) for dtype in ("float32", "int64", "int8", "bool", "uint8")]
+    assert [filling(tensor) for tensor in tensors] == [-1, -1, -1, 255, 0]
+    np.testing.assert_array_equal(used_part(np.array([1, 0, 255], np.uint8), [-1], 255), [1, 0])
 
 
 def test_the_sample_has_rows(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A whole file by one call of the graph runner, ours and (where it is installed) the vendor's: it has every network output, with the right values, where a result is
-read on, where an output is an input or a constant, and where values are bool, which XIR does not have. `--device dpu` too, and child by child.
+read on, where an output is an input or a constant, where values are bool, which XIR does not have, where inputs and outputs do not begin with the batch, and
+where the data decide how many rows there are. `--device dpu` too, and child by child.
 
 Right values: ONNX Runtime's, of an input that the NPU's scales hold exactly where the NPU reads it, or of what the NPU gave.
 """
@@ -9,17 +10,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("npuforge.board_runtime._native", reason="the native module is not built")
 import onnxruntime
 from vart_build import check_on_the_vendors_vart, vendor_folder
+from whole_networks import NETWORKS, SHAPE, Network
 
 from npuforge.board_runtime import xir
 from npuforge.board_runtime.graph_runner import GraphRunner
@@ -33,140 +34,6 @@ from npuforge.hw_kernels import arch
 from npuforge.hw_kernels.bf16 import from_float32
 from npuforge.quant.executor import IntegerExecutor
 from npuforge.scripts.build_folder import open_build
-
-SHAPE = (1, 4, 6, 5)
-RNG = np.random.default_rng(2)
-MASK = RNG.integers(0, 2, SHAPE).astype(bool)
-
-
-def node(op: str, inputs: str, output: str, **attrs: int | list[int]) -> onnx.NodeProto:
-    """A node named as its (one) output."""
-    return helper.make_node(op, inputs.split(), [output], f"n_{output}", **attrs)
-
-
-def conv(source: str, target: str) -> onnx.NodeProto:
-    return node("Conv", f"{source} w", target, kernel_shape=[3, 3], pads=[1] * 4)
-
-
-@dataclass
-class Network:
-    """`names`: how the tensors of outputs are called in the file where not as in ONNX; `inputs`: their types; `modes`: "pow2", "fine", "bf16"."""
-
-    nodes: list[onnx.NodeProto]
-    outputs: str
-    names: dict[str, str] = field(default_factory=dict)
-    inputs: dict[str, int] = field(default_factory=lambda: {"x": TensorProto.FLOAT})
-    modes: tuple[str, ...] = ("pow2", "bf16")
-
-    def model(self) -> onnx.ModelProto:
-        constants = {"w": RNG.normal(size=(4, 4, 3, 3)).astype(np.float32) / 6, "mask": MASK}
-        constants |= {"k": RNG.normal(size=SHAPE).astype(np.float32), "level": np.float32(0.1)}
-        used = {name for n in self.nodes for name in n.input}
-        graph = helper.make_graph(
-            self.nodes,
-            "whole",
-            [helper.make_tensor_value_info(name, kind, SHAPE) for name, kind in self.inputs.items()],
-            [onnx.ValueInfoProto(name=name) for name in self.outputs.split()],
-            [numpy_helper.from_array(v, name) for name, v in constants.items() if name in used],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-        types = {v.name: v for v in onnx.shape_inference.infer_shapes(_typeless(model)).graph.value_info}
-        types |= {v.name: v for v in model.graph.input}
-        outputs = [types[name] for name in self.outputs.split()]
-        del model.graph.output[:]
-        model.graph.output.extend(outputs)
-        return model
-
-
-def _typeless(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same without outputs, so that shape inference says all types."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    return copy
-
-
-BOOLS = [
-    node("Not", "m", "no"),
-    node("And", "m mask", "both"),
-    node("Or", "mask m", "one"),
-    node("Xor", "m no", "odd"),
-    node("Equal", "m mask", "same"),
-    node("Where", "no k x", "chosen"),
-    node("Or", "both odd", "picked"),
-    node("Concat", "m picked", "joined", axis=1),
-    node("Transpose", "joined", "turned", perm=[0, 2, 3, 1]),
-    node("Not", "turned", "not"),
-    node("Cast", "x", "truth", to=TensorProto.BOOL),
-    node("And", "truth m", "true"),
-    node("Cast", "true", "number", to=TensorProto.FLOAT),
-    node("Identity", "m", "alias"),
-    node("Where", "alias x k", "last"),
-]
-BOOL_OUTPUTS = "both one same chosen not number last odd"
-BOOL_INPUTS = {"x": TensorProto.FLOAT, "m": TensorProto.BOOL}
-CAST = [node("Cast", "q", "qf", to=TensorProto.FLOAT), node("Mul", "qf k", "last")]
-NETWORKS = {
-    "bools without an NPU partition": Network(BOOLS, BOOL_OUTPUTS, {}, BOOL_INPUTS),
-    "bools beside the NPU": Network(
-        [conv("x", "c"), *BOOLS, node("Where", "m c x", "y"), node("Where", "mask x c", "z")],
-        f"{BOOL_OUTPUTS} y z c",
-        {"c": "c_float"},
-        BOOL_INPUTS,
-        ("pow2", "fine", "bf16"),
-    ),
-    "bools from an earlier child": Network(
-        [
-            conv("x", "a"),
-            node("Greater", "a level", "g"),
-            node("Softmax", "a", "s", axis=1),
-            conv("s", "b"),
-            node("Not", "g", "n"),
-            node("Where", "g b k", "y"),
-        ],
-        "y n a b",
-        {"a": "a_float", "b": "b_float"},
-    ),
-    "a result that a later child reads": Network(
-        [conv("x", "a"), node("Softmax", "a", "s", axis=1), conv("s", "b"), node("Add", "b s", "y")],
-        "y s a b",
-        {"a": "a_float", "b": "b_float", "s": "s_output"},
-        modes=("pow2", "fine", "bf16"),
-    ),
-    "results that its own child and later ones read": Network(
-        [
-            conv("x", "a"),
-            node("Softmax", "a", "s", axis=1),
-            node("Softmax", "s", "t", axis=2),
-            node("ArgMax", "a", "top", axis=1),
-            node("Greater", "a level", "big"),
-            node("Softmax", "t", "u", axis=3),
-            conv("u", "b"),
-            node("Softmax", "b", "e", axis=1),
-            conv("e", "d"),
-            node("Add", "s e", "f"),
-            node("Mul", "d f", "y"),
-            node("Add", "top top", "twice"),
-            node("Where", "big d e", "z"),
-            node("GatherElements", "y top", "g", axis=1),
-        ],
-        "s t y top twice e z big g a b d",
-        {"a": "a_float", "b": "b_float", "d": "d_float", **{n: f"{n}_output" for n in ("s", "e", "top", "big")}},
-    ),
-    "inputs that are outputs": Network(
-        [conv("x", "c"), node("Add", "c x", "y"), node("Where", "m c x", "z"), node("Add", "q q", "r"), *CAST],
-        "x y z m q r last c",
-        {"c": "c_float", **{n: f"{n}_output" for n in ("x", "m", "q")}},
-        BOOL_INPUTS | {"q": TensorProto.INT64},
-        ("pow2", "fine", "bf16"),
-    ),
-    "constants beside an output of the NPU": Network(
-        [conv("x", "c"), node("Identity", "k", "o"), node("Identity", "mask", "b")], "o c b", {"c": "c_float"}
-    ),
-    "constants beside outputs of the CPU": Network(
-        [conv("x", "c"), node("Identity", "k", "o"), node("Softmax", "c", "s", axis=1)], "o s c", {"c": "c_float"}
-    ),
-}
 
 
 @dataclass
@@ -191,6 +58,7 @@ class Built:
                 values[tensor.name] = IntegerExecutor(qgraph).quantise_input(name, self.given[name])
             elif tensor.dtype == "BFLOAT16":
                 values[tensor.name] = self.given[name].transpose(0, 2, 3, 1)
+            values[tensor.name] = values[tensor.name].reshape(tensor.shape)
         return values
 
     def on_ours(self) -> dict[str, np.ndarray]:
@@ -230,7 +98,11 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for number in range(5):
         rng = np.random.default_rng(number)
         drawn = {"x": rng.normal(size=SHAPE).astype(np.float32), "m": rng.integers(0, 2, SHAPE).astype(bool)}
-        drawn["q"] = rng.integers(-9, 9, SHAPE)
+        drawn |= {
+            "q": rng.integers(-9, 9, SHAPE),
+            "row": rng.normal(size=5).astype(np.float32),
+            "pick": np.array([0, 2, 2, 3]),
+        }
         samples.append({key: drawn[key] for key in network.inputs})
         np.savez(folder / f"{number}.npz", **samples[-1])
     paths = [folder / f"{number}.npz" for number in range(4)]
@@ -243,9 +115,23 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def check(found: dict[str, np.ndarray], built: Built) -> None:
     expected = built.expected()
     assert set(found) == set(expected)
+    check_values(found, built)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values.reshape(found[name].shape), rtol=2e-6, atol=1e-7, err_msg=name)
         assert found[name].dtype == (np.uint8 if values.dtype == bool else values.dtype), name
+
+
+def check_values(found: dict[str, np.ndarray], built: Built) -> None:
+    """Of tensors with open axes the rows that are there; what is left over holds -1 (of bool tensors 255)."""
+    ops = {op.tensor.name: op for op in built.model.ops}
+    for name, values in built.expected().items():
+        open_shape = ops[name].get("npuforge_open_shape")
+        array = found[name]
+        if open_shape is not None:
+            axis = list(open_shape).index(-1)
+            count = values.shape[axis - (array.ndim - values.ndim)]
+            array, rest = np.split(array, [count], axis)
+            assert (rest == (255 if values.dtype == bool else -1)).all(), name
+        np.testing.assert_allclose(array, values.reshape(array.shape), rtol=2e-6, atol=1e-7, err_msg=name)
 
 
 def test_the_session(built: Built) -> None:
@@ -304,8 +190,7 @@ def chained(built: Built, *command: str, libraries: str = "") -> dict[str, np.nd
 
 
 def check_chained(found: dict[str, np.ndarray], built: Built) -> None:
-    for name, values in built.expected().items():
-        np.testing.assert_allclose(found[name], values.reshape(found[name].shape), rtol=2e-6, atol=1e-7, err_msg=name)
+    check_values(found, built)
 
 
 def test_child_by_child_on_our_vart(built: Built) -> None:

@@ -8,15 +8,24 @@
 
 namespace npuforge {
 
-/// `output` holds a tensor without gaps; `room` is the buffer's shape, no smaller along any axis. Moves the tensor's
-/// rows to where `room` has them and fills what is left: -1, of bool and uint8 elements 0. `output.shape` becomes
-/// `room`. ArgumentError where the tensor does not fit.
-void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room);
+/// What the rest holds. kPublic: -1, of uint8 elements 0, of bool ones kNoTruth. kInner, in buffers that no application
+/// sees: a value that no result has (of int8 and uint8 there is none: as kPublic).
+enum class Filling { kPublic, kInner };
+constexpr std::uint8_t kNoTruth = 0xFF;
 
-/// What of `data`, a buffer of shape `room`, is there: along every open axis of `declared` (-1) all before the last
-/// slice with more than the filling.
+/// `output` holds a tensor without gaps; `room` is the buffer's shape, no smaller along any axis. Moves the tensor's
+/// rows to where `room` has them and fills what is left. `output.shape` becomes `room`. ArgumentError where the tensor
+/// does not fit.
+void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room,
+                 Filling filling = Filling::kPublic);
+
+/// Whether a declared shape has open axes (-1).
+bool is_open(const std::vector<std::int64_t>& declared);
+
+/// What of `data`, a buffer of shape `room`, is there: along every open axis of `declared` all before the last slice
+/// with more than the filling.
 cpu::Shape used_rows(cpu::Type type, const void* data, const cpu::Shape& room,
-                     const std::vector<std::int64_t>& declared);
+                     const std::vector<std::int64_t>& declared, Filling filling = Filling::kPublic);
 
 /// Copies what `held` has of a buffer of shape `room` to `target`, without gaps.
 void gather_rows(cpu::Type type, const void* data, const cpu::Shape& room, const cpu::Shape& held,

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -219,6 +220,48 @@ int main(int argc, char** argv) {
         require(functions.calculate(self, &argument, 1, static_cast<vart::TensorBuffer*>(&output)) != 0,
                 "a result of another size was accepted");
         functions.cleanup(self);
+    }
+    {  // rows that the data decide: as many as there are, then what no result holds (nobody reads the last one: -1)
+        constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min() + 0x4E46;
+        xir::Op x = source<float>("x", {5});
+        xir::Op places("onnx::NonZero", xir::Tensor("p", {1, 5}, data_type<std::int64_t>()));
+        places.inputs["input"] = {&x};
+        refused(places, "the data decide its rows, but it has no npuforge_open_shape");
+        places.attrs.set_attr("npuforge_open_shape", std::vector<std::int32_t>{-1});
+        refused(places, "npuforge_open_shape has 1 axes, its tensor 2");
+        places.attrs.set_attr("npuforge_open_shape", std::vector<std::int32_t>{1, -1});
+        const std::vector<float> values = {0, 3, 0, 0, 8};
+        expect(compute<std::int64_t>(places, 5, values), {1, 4, -1, -1, -1}, "rows for the application");
+        places.readers = 1;
+        const std::vector<std::int64_t> found = {1, 4, kNone, kNone, kNone};
+        require(compute<std::int64_t>(places, 5, values) == found, "rows for other operators");
+        xir::Op less("onnx::Sub", xir::Tensor("l", {1, 5}, data_type<std::int64_t>()));
+        less.inputs["input"] = {&places, &places};
+        less.attrs.set_attr("npuforge_open_shape", std::vector<std::int32_t>{1, -1});
+        expect(compute<std::int64_t>(less, 5, found, found), {0, 0, -1, -1, -1}, "of two rows");
+        const std::vector<std::int64_t> ends = {-1, -1, kNone, kNone, kNone};  // -1 is a result, too
+        xir::Op size("onnx::Shape", xir::Tensor("s", {2}, data_type<std::int64_t>()));
+        size.inputs["input"] = {&places};
+        expect(compute<std::int64_t>(size, 2, ends), {1, 2}, "how many rows");
+        expect(compute<std::int64_t>(size, 2, std::vector<std::int64_t>(5, kNone)), {1, 0}, "no row");
+        xir::Op truth("onnx::Less", [] {
+            xir::Tensor tensor("t", {1, 5}, {xir::DataType::UINT, 8});
+            tensor.attrs.set_attr("npuforge_bool", true);
+            return tensor;
+        }());
+        truth.inputs["input"] = {&places, &places};
+        truth.attrs.set_attr("npuforge_open_shape", std::vector<std::int32_t>{1, -1});
+        expect(compute<std::uint8_t>(truth, 5, found, found), {0, 0, 255, 255, 255}, "truth values");
+    }
+    {  // a scalar is one element with an attribute: an index without axes takes one away
+        xir::Op x = source<float>("x", {2, 3});
+        xir::Tensor scalar("k", {1}, data_type<std::int64_t>());
+        scalar.attrs.set_attr("npuforge_scalar", true);
+        xir::Op index("data", scalar), gather("onnx::Gather", xir::Tensor("y", {2}, data_type<float>()));
+        gather.inputs["input"] = {&x, &index};
+        gather.attrs.set_attr("axis", std::int32_t{1});
+        expect(compute<float>(gather, 2, std::vector<float>{1, 2, 3, 4, 5, 6}, std::vector<std::int64_t>{1}), {2, 5},
+               "Gather");
     }
     std::printf("ok\n");
     return 0;

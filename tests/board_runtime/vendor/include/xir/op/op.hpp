@@ -20,6 +20,7 @@ class Op {
         const auto found = inputs.find(argument);
         return found == inputs.end() ? std::vector<const Op*>() : found->second;
     }
+    int get_fanout_num() const { return readers; }
     const Tensor* get_output_tensor() const { return &tensor_; }
     bool has_attr(const std::string& key) const { return attrs.has_attr(key); }
     const any get_attr(const std::string& key) const { return attrs.get_attr(key); }
@@ -27,6 +28,7 @@ class Op {
 
     std::map<std::string, std::vector<const Op*>> inputs;
     Attrs attrs;
+    int readers = 0;
 
   private:
     std::string type_;
