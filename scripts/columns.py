@@ -91,7 +91,7 @@ class CpuNodes:
         if key not in self._sessions:
             part = replace(self._graph, nodes=nodes, inputs=list(read), outputs=written, partitions=[], input_layout={})
             self._sessions[key] = Session(host_program(part))
-        return self._sessions[key].run({t: np.ascontiguousarray(values[t], tensors[t].dtype) for t in read})
+        return self._sessions[key].run({t: np.asarray(values[t], tensors[t].dtype, order="C") for t in read})
 
 
 class IntegerColumn:

@@ -189,5 +189,5 @@ def fitting(given: Inputs, specs: Mapping[str, InputSpec], where: str) -> dict[s
             raise InputError(
                 f"{where}: input '{name}' takes {spec.dtype} {list(spec.shape)}, found {value.dtype} {list(value.shape)}"
             )
-        found[name] = np.ascontiguousarray(value, dtype=spec.dtype)
+        found[name] = np.asarray(value, dtype=spec.dtype, order="C")  # a scalar stays one
     return found

@@ -76,7 +76,7 @@ def _replace(editor: Editor, match: Match) -> None:
 
 def _slopes(editor: Editor, node: Node) -> np.ndarray | None:
     slope, shape = editor.constant(node.inputs[1]), editor.shape(node.inputs[0])
-    if slope is None or len(shape) != 4:
+    if slope is None or len(shape) != 4 or shape[1] < 0:
         return None
     dims = (1,) * (4 - slope.ndim) + slope.shape
     if len(dims) != 4 or dims[0] != 1 or dims[2:] != (1, 1):

@@ -72,7 +72,7 @@ def channel_affine(editor: Editor, node: Node) -> tuple[str, np.ndarray, np.ndar
     if len(node.outputs) != 1 or node.activation.kind != "none":
         return None
     shape = editor.shape(node.outputs[0])
-    if len(shape) < 2 or editor.graph.tensors[node.outputs[0]].dtype != "float32":
+    if len(shape) < 2 or shape[1] < 0 or editor.graph.tensors[node.outputs[0]].dtype != "float32":
         return None
     channels = shape[1]
     if node.op == "BatchNormalization":

@@ -239,7 +239,21 @@ def _simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Warning]]:
     ends = ([v.name for v in model.graph.input], [v.name for v in model.graph.output])
     if ([v.name for v in simplified.graph.input], [v.name for v in simplified.graph.output]) != ends:
         return model, [SimplifierWarning("onnxslim changed the model's inputs or outputs; going on without it")]
+    moved = _moved_output(model, simplified)
+    if moved:
+        return model, [SimplifierWarning(f"onnxslim gave '{moved}' the place of another output; going on without it")]
     return simplified, []
+
+
+def _moved_output(model: onnx.ModelProto, simplified: onnx.ModelProto) -> str | None:
+    """A tensor that its node gave as another output than now: TopK's indices where the values became a constant."""
+    places = {t: (n.op_type, i) for n in model.graph.node for i, t in enumerate(n.output) if t}
+    for node in simplified.graph.node:
+        for place, tensor in enumerate(node.output):
+            kind, before = places.get(tensor, ("", 0))
+            if kind == node.op_type and before != place:
+                return str(tensor)
+    return None
 
 
 def _single(value: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from npuforge.compile.ir.errors import ModelError, UnsupportedError
 from npuforge.compile.ir.graph import Node, TensorInfo
+from npuforge.hw_kernels.operator import registry
 
 STANDARD = ("", "ai.onnx")
 
@@ -176,11 +177,20 @@ def infer_node(
 _FIRST_REFERENCE = {"DequantizeLinear": 19}
 
 
+# Operators that ONNX's reference implementation (1.22) computes otherwise than its text says and ONNX Runtime does: indices beyond the depth, windows of an
+# even size, signs and axes of norms, cubic samples at the border.
+_OURS = ("OneHot", "LRN", "LpNormalization", "GridSample")
 MOST_DIMENSIONS = 64  # numpy's limit
 
 
 def run_node(node: Node, constants: Mapping[str, np.ndarray], opset: int) -> list[np.ndarray]:
-    """Outputs of a standard node whose inputs are all constants, computed by ONNX's own reference implementation (no ONNX Runtime is needed)."""
+    """Outputs of a standard node whose inputs are all constants, computed by ONNX's own reference implementation where it is right, else by our operators' (no
+    ONNX Runtime is needed)."""
+    if node.op in _OURS:
+        operator, values = registry()[node.op], [constants[t] for t in node.inputs]
+        types = operator.output_types(node, [v.dtype.name for v in values])
+        wide = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
+        return [np.asarray(y).astype(t) for y, t in zip(operator.reference(node, wide), types, strict=True)]
     inputs = list(dict.fromkeys(t for t in node.inputs if t))
     outputs = [t for t in node.outputs if t]
     proto = make_node(node.op, node.inputs, node.outputs, node.attrs, node.name)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import onnxslim
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -357,6 +358,22 @@ def test_simplifier_that_loses_a_custom_node_is_not_used(monkeypatch, build):
     monkeypatch.setattr(onnxslim, "slim", lose)
     imported = import_onnx(model)
     assert "gelu" in str(imported.warnings[0]) and [n.name for n in imported.graph.nodes] == ["gelu"]
+
+
+@pytest.mark.parametrize("op", ["TopK", "Split"])
+def test_simplifier_that_moves_an_output_is_not_used(build, op):
+    """onnxslim folds the first output of a constant node alone and leaves the second in its place."""
+    sizes = {"TopK": np.array([2]), "Split": np.array([1, 3])}
+    nodes = [("Shape", ["x"], ["i"], {}), (op, ["i", "s"], ["first", "y"], {}), ("Neg", ["first"], ["n"], {})]
+    model = build(nodes, constants={"s": sizes[op]}, shape=(1, 3, 2, 1), opset=17, outputs=["y", "n"])
+    for value in model.graph.output:
+        value.type.tensor_type.elem_type = TensorProto.INT64
+    expected = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        ["y", "n"], {"x": np.zeros((1, 3, 2, 1), np.float32)}
+    )
+    imported = import_onnx(model)
+    for name, value in zip(("y", "n"), expected, strict=True):
+        np.testing.assert_array_equal(imported.graph.constants[f"{name}/constant"], value)
 
 
 def test_simplifier_raises_no_warning_on_real_use(small, tmp_path):

@@ -32,6 +32,9 @@ class OneHot(Deployed):
         ),
     )
 
+    def output_types(self, node: Node, types: list[str]) -> list[str]:
+        return [types[2]]
+
     def compute(self, node: Node, inputs: list[Any]) -> list[Any]:
         depth = int(np.ravel(inputs[1])[0])
         indices = np.asarray(inputs[0]).astype(np.int64)
