@@ -21,7 +21,7 @@ from npuforge.compile.dpu.adapt import MEASURED_IMAGES, adapted, measured_loss, 
 from npuforge.compile.dpu.belonging import COMMAND, FIX_FORM
 from npuforge.compile.dpu.fix_form import float_inputs, nhwc_outputs, write_fix_form
 from npuforge.compile.dpu.limits import DpuTarget
-from npuforge.compile.dpu.vendor_compiler import LOG, NOT_RUN, Compiled, compile_fix_form
+from npuforge.compile.dpu.vendor_compiler import LOG, NOT_RUN, Compiled, check_compiled, compile_fix_form
 from npuforge.compile.ir.errors import NpuforgeError, UnsupportedError
 from npuforge.compile.ir.graph import Graph
 from npuforge.compile.ir.preprocess import Preprocess
@@ -125,7 +125,10 @@ def compile_for_dpu(options: Options, target: DpuTarget, silu_as_hardswish: bool
 def _compiled(folder: Path, target: DpuTarget, output: Path) -> Compiled:
     """The vendor's compiler's result; where it fails, no `model.xmodel` and the failure, with `output` in place of the `folder` for now."""
     try:
-        return compile_fix_form(folder / FIX_FORM, target, folder, "model")
+        made = compile_fix_form(folder / FIX_FORM, target, folder, "model")
+        if made.ran:
+            check_compiled(folder / "model.xmodel")
+        return made
     except NpuforgeError as error:
         (folder / "model.xmodel").unlink(missing_ok=True)
         ran = (folder / LOG).is_file()

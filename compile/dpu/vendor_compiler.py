@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npuforge.compile.dpu.belonging import check_belongs
 from npuforge.compile.dpu.limits import DpuTarget
-from npuforge.compile.ir.errors import NpuforgeError
+from npuforge.compile.ir.errors import FormatError, NpuforgeError
 from npuforge.compile.ir.foreign_tools import run_tool
 from npuforge.compile.ir.words import counted
 from npuforge.compile.xir.model import XModel
@@ -91,6 +91,14 @@ def compile_fix_form(quantised: Path, target: DpuTarget, folder: Path, name: str
     return result
 
 
+def check_compiled(made: Path) -> None:
+    """FormatError where the file is not compiled, or of another network than the build that it lies in."""
+    model = read_checked(made)
+    if model.root is None or not model.root.children:
+        raise FormatError(f"{made}: has no subgraphs, so it is not compiled; run {PROGRAM} again")
+    check_belongs(model, made)
+
+
 def completed(recorded: Compiled, folder: Path, fingerprint: int, target: str) -> Compiled:
     """What was recorded of a build in `folder`; of one without the vendor's compiler, what the `model.xmodel` and the log that were put there since say.
 
@@ -99,7 +107,7 @@ def completed(recorded: Compiled, folder: Path, fingerprint: int, target: str) -
     made = folder / "model.xmodel"
     if (recorded.ran and not recorded.failure) or not made.is_file():
         return recorded
-    check_belongs(read_checked(made), made)
+    check_compiled(made)
     log, result = folder / LOG, Compiled(recorded.command)
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     _read_results(made, text, fingerprint, target, result)

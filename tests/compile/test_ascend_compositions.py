@@ -258,5 +258,9 @@ def test_names_that_cann_cannot_take(tmp_path: Path, monkeypatch: pytest.MonkeyP
     node = helper.make_node("Silu", ["x;1"], ["y"], "silu", domain="npuforge")
     with pytest.raises(UnsupportedError, match="input 'x;1': atc cannot be told the shape"):
         flow.compile_for_ascend(_custom([node], {"x;1": [2, 3]}, "y", tmp_path), "Ascend310")
+    options = _custom(
+        [helper.make_node("Silu", ["x:0"], ["y"], "silu", domain="npuforge")], {"x:0": [2, 3]}, "y", tmp_path
+    )
+    assert "--input_shape=x:0:2,3" in flow.compile_for_ascend(options, "Ascend310").command
     with pytest.raises(UnsupportedError, match=r"CsrGate and CSRGate would both have the files csr_gate\.\*"):
         flow._refuse_same_type([("a", "CSRGate"), ("a", "CsrGate")])

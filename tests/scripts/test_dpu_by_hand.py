@@ -18,6 +18,7 @@ from npuforge.compile.xir.reader import read_xmodel
 
 BY_HAND = ["vai_c_xir", "-x", "quantised.xmodel", "-a", "arch.json", "-o", ".", "-n", "model"]
 ON_DPU = ("run", "dpu", "images", "--device", "dpu")
+OF_ANOTHER = Path(__file__).parents[3] / "shared" / "xir" / "samples" / "pt_custom_op.xmodel"
 
 
 def build(command: CommandLine, folder: str = "dpu", target: str = "dpu:DPUCZDX8G_ISA1_B1024") -> Path:
@@ -129,11 +130,18 @@ def hard_swish(command: CommandLine) -> None:
         ("#!/bin/sh\necho no license; exit 3", "vai_c_xir ended with 3 and gave no model.xmodel: no license"),
         ("#!/bin/sh\necho fine", "vai_c_xir ended with 0 and gave no model.xmodel: fine"),
         ("#!/bin/sh\necho garbage > model.xmodel", "dpu/model.xmodel: "),
+        ("#!/bin/sh\ncp quantised.xmodel model.xmodel", "dpu/model.xmodel: has no subgraphs, so it is not compiled"),
+        (
+            f"#!/bin/sh\ncp {OF_ANOTHER} model.xmodel",
+            "dpu/model.xmodel: not compiled from the quantised.xmodel beside it",
+        ),
         ("#!/no/such/program", "tools/vai_c_xir) cannot be executed (No such file or directory)"),
     ],
 )
 def test_a_compiler_that_fails_leaves_the_rest(command: CommandLine, vendor: Path, script: str, words: str) -> None:
     """Its log as well; the build can be completed by hand, also over an earlier one."""
+    if str(OF_ANOTHER) in script and not OF_ANOTHER.is_file():
+        pytest.skip(f"{OF_ANOTHER} is absent")
     good = (vendor / "vai_c_xir").read_text()
     arguments = (
         "compile",

@@ -124,7 +124,8 @@ static inline enum npuforge_bin_status npuforge_bin_check_name(const uint8_t* im
  */
 static inline enum npuforge_bin_status npuforge_bin_check(const uint8_t* image, size_t bytes, uint32_t* count) {
     *count = 0;
-    if (bytes < NPUFORGE_BIN_FIRST_DATA + NPUFORGE_BIN_CRC_BYTES || bytes > 0xFFFFFFFFu) return NPUFORGE_BIN_TRUNCATED;
+    if (bytes < NPUFORGE_BIN_FIRST_DATA + NPUFORGE_BIN_CRC_BYTES || (uint64_t)bytes > 0xFFFFFFFFu)
+        return NPUFORGE_BIN_TRUNCATED;
     if (npuforge_bin_word(image) != NPUFORGE_BIN_MAGIC) return NPUFORGE_BIN_BAD_MAGIC;
     if (npuforge_bin_word(image + 4) != NPUFORGE_BIN_VERSION) return NPUFORGE_BIN_BAD_VERSION;
     if (npuforge_bin_word(image + 12) != bytes) return NPUFORGE_BIN_TRUNCATED;
