@@ -14,6 +14,11 @@ from npuforge.compile.xir.model import XTensor
 
 OPEN = -1  # a dimension that the data decide
 NO_TRUTH = 255
+_INNER: dict[str, np.ndarray] = {  # where something reads on: what no result holds
+    "float32": np.array(0xFFF04E46, np.uint32).view(np.float32),
+    "int64": np.array(-(2**62 + 2**40), np.int64),
+    "int32": np.array(-(2**30 + 2**8), np.int32),
+}
 
 
 def filling(tensor: XTensor) -> int:
@@ -21,6 +26,16 @@ def filling(tensor: XTensor) -> int:
     if BOOL in tensor.attrs:
         return NO_TRUTH
     return 0 if tensor.dtype == "UINT8" else -1
+
+
+def shown(values: np.ndarray) -> np.ndarray:
+    """The rows that another child left, with -1 instead of the filling that they have between children."""
+    inner = _INNER.get(values.dtype.name)
+    if inner is None:
+        return values
+    word = np.dtype(f"u{values.itemsize}")
+    marked = np.ascontiguousarray(values).view(word) == inner.view(word)
+    return np.where(marked, values.dtype.type(-1), values)
 
 
 def used_part(values: np.ndarray, shape: Sequence[int], filling: int = -1) -> np.ndarray:

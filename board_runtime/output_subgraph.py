@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from npuforge.board_runtime.open_rows import shown
 from npuforge.board_runtime.xir_ops import power_of_two
 from npuforge.compile.ir.errors import FormatError, NpuforgeError, UsageError
 from npuforge.compile.ir.quantization import TensorQuant
+from npuforge.compile.xir.batch_axis import OPEN_SHAPE
 from npuforge.compile.xir.listing import border
 from npuforge.compile.xir.model import Attrs, XModel, XOp, XSubgraph, XTensor
 from npuforge.compile.xir.shapes import inferred
@@ -53,7 +55,7 @@ _COMPUTE: dict[str, Callable[[XOp, np.ndarray], np.ndarray]] = {
     "npuforge::Cast": lambda op, bits: to_float32(bits),
     "transpose": lambda op, x: x.transpose(op.get("order")),
     "reshape": lambda op, x: x.reshape(op.tensor.shape),
-    "identity": lambda op, x: x,
+    "identity": lambda op, x: shown(x) if OPEN_SHAPE in op.attrs else x,
 }
 
 

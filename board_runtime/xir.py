@@ -357,13 +357,15 @@ class Graph(Attributes):
         ports = None if self.model is None or subgraph.is_root else self._ports(subgraph)
         return _native.Runner(self.session(chosen, threads).native, subgraph.partition, workers, ports)
 
-    def _ports(self, subgraph: Subgraph) -> tuple[list[tuple[str, bool]], ...]:
-        """Inputs and outputs of a partition as the file has them: name, and whether it is the NPU's form (XINT8 or BFLOAT16)."""
+    def _ports(self, subgraph: Subgraph) -> tuple[list[tuple[str, bool, bool]], ...]:
+        """Inputs and outputs of a partition as the file has them: name, whether it is the NPU's form (XINT8 or BFLOAT16), whether something reads it."""
         from npuforge.compile.xir.listing import border
 
         child = self.model.root.children[self._root.get_children().index(subgraph)]
         forms = {op.tensor.name: op.tensor.dtype in ("XINT8", "BFLOAT16") for op in self.model.ops}
-        return tuple([(name, forms[name]) for name in side] for side in border(self.model, child))
+        read = {source for op in self.model.ops for source in op.inputs()}
+        inner = {op.tensor.name for op in self.model.ops if op.name in read}
+        return tuple([(name, forms[name], name in inner) for name in side] for side in border(self.model, child))
 
 
 def _values(attrs: dict[str, Any]) -> dict[str, Any]:

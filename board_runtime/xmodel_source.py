@@ -53,7 +53,7 @@ def _without_npu(path: Path, model: XModel) -> XModelSource:
     """No child carries the `.bin`: it is the file of that name beside the .xmodel, as in a build folder."""
     beside = path.with_suffix(".bin")
     assert model.root is not None
-    if beside.is_file() and any("npuforge_partition" in child.attrs for child in model.root.children):
+    if beside.is_file() and "npuforge_mode" in model.attrs:  # a file of ours
         try:
             return XModelSource(model, beside.read_bytes())
         except OSError as error:

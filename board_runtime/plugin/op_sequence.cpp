@@ -2,7 +2,6 @@
 #include "op_sequence.hpp"
 
 #include <any>
-#include <set>
 #include <stdexcept>
 
 #include "buffers.hpp"
@@ -10,10 +9,6 @@
 namespace npuforge::plugin {
 
 OpSequence::OpSequence(const xir::Subgraph& subgraph) {
-    std::set<std::string> border;  // the application's buffers
-    for (const auto& side : {subgraph.get_sorted_input_tensors(), subgraph.get_sorted_output_tensors()})
-        for (const xir::Tensor* tensor : side) border.insert(tensor->get_name());
-    const auto seen = [&border](const xir::Op& op) { return border.count(op.get_output_tensor()->get_name()) != 0; };
     for (const xir::Op* op : subgraph.topological_sort()) {
         Step step;
         const xir::Tensor& tensor = *op->get_output_tensor();
@@ -28,7 +23,7 @@ OpSequence::OpSequence(const xir::Subgraph& subgraph) {
                                             " bytes of data, found " + std::to_string(step.content.size()));
             }
         } else {
-            step.op = std::make_unique<XirOp>(*op, seen);
+            step.op = std::make_unique<XirOp>(*op);
             for (const xir::Op* producer : step.op->producers()) {
                 step.inputs.push_back(producer->get_output_tensor()->get_name());
             }

@@ -62,7 +62,10 @@ bool has_binary(const xir::Subgraph& subgraph) {
 
 std::vector<Port> ports_of(const std::vector<const xir::Tensor*>& tensors) {
     std::vector<Port> ports;
-    for (const xir::Tensor* tensor : tensors) ports.push_back({tensor->get_name(), at_border(*tensor)});
+    for (const xir::Tensor* tensor : tensors) {
+        const xir::Op* producer = tensor->get_producer();
+        ports.push_back({tensor->get_name(), at_border(*tensor), producer && producer->get_fanout_num() > 0});
+    }
     return ports;
 }
 

@@ -145,7 +145,7 @@ std::vector<std::string> XirOp::plug_in_types() {
     return types;
 }
 
-XirOp::XirOp(const xir::Op& op, const Seen& seen) : name_(op.get_name()) {
+XirOp::XirOp(const xir::Op& op) : name_(op.get_name()) {
     const std::vector<const xir::Op*> producers = op.get_input_ops("input");
     producers_.assign(producers.begin(), producers.end());
     const Shape shape = shape_of(op);
@@ -160,11 +160,11 @@ XirOp::XirOp(const xir::Op& op, const Seen& seen) : name_(op.get_name()) {
         kind_ = Kind::kDequantise;
         describe_border(op);
     } else {
-        describe_kernel(op, seen);
+        describe_kernel(op);
     }
 }
 
-XirOp::Open XirOp::open_of(const xir::Op& op, const Seen& seen) {
+XirOp::Open XirOp::open_of(const xir::Op& op) {
     Open open;
     if (!op.has_attr("npuforge_open_shape")) return open;
     open.declared = required(op, "npuforge_open_shape").integers("op " + op.get_name());
@@ -173,7 +173,7 @@ XirOp::Open XirOp::open_of(const xir::Op& op, const Seen& seen) {
                                     std::to_string(open.declared.size()) + " axes, its tensor " +
                                     std::to_string(shape_of(op).rank) + "; compile the network again");
     if (!is_open(open.declared)) open.declared.clear();
-    open.filling = seen(op) ? Filling::kPublic : Filling::kInner;
+    open.filling = op.get_fanout_num() == 0 ? Filling::kPublic : Filling::kInner;
     return open;
 }
 
@@ -206,7 +206,7 @@ void XirOp::describe_border(const xir::Op& op) {
     border_ = border_tensor(where, shape, std::move(values));
 }
 
-void XirOp::describe_kernel(const xir::Op& op, const Seen& seen) {
+void XirOp::describe_kernel(const xir::Op& op) {
     const std::string type = op.get_type();
     node_.name = name_;
     node_.op = starts_with(type, "onnx::") ? type.substr(6) : type;
@@ -229,8 +229,8 @@ void XirOp::describe_kernel(const xir::Op& op, const Seen& seen) {
             attrs["to"] = json::Value(found->second);
         }
     } else {
-        static const std::set<std::string> own = {"shape",        "data_type",       "device",
-                                                  "output_index", "input_positions", "output_count"};
+        static const std::set<std::string> own = {"shape",           "data_type",    "device",          "output_index",
+                                                  "input_positions", "output_count", "empty_positions", "empty_types"};
         const auto list = op.get_attrs();
         for (const std::string& key : list->get_keys()) {
             json::Value value;
@@ -272,7 +272,7 @@ void XirOp::describe_kernel(const xir::Op& op, const Seen& seen) {
     present_.resize(count, false);
     constant_.resize(count);
     open_.resize(count);
-    output_open_ = open_of(op, seen);
+    output_open_ = open_of(op);
     room_ = shape_of(op);
     node_.inputs.assign(count, "");
     for (std::size_t i = 0; i < producers_.size(); ++i) {
@@ -281,7 +281,7 @@ void XirOp::describe_kernel(const xir::Op& op, const Seen& seen) {
         Tensor& input = inputs_[at];
         input.type = type_of(producer);
         input.shape = shape_of(producer);
-        open_[at] = open_of(producer, seen);
+        open_[at] = open_of(producer);
         present_[at] = true;
         node_.inputs[at] = producer.get_name();
         if (producer.get_type() != "const" || !producer.has_attr("data")) continue;
@@ -294,6 +294,7 @@ void XirOp::describe_kernel(const xir::Op& op, const Seen& seen) {
         input.constant = true;
         input.data = constant_[at].data();
     }
+    describe_empty(op);
     for (std::size_t i = 0; i < output_count_; ++i) node_.outputs.push_back(name_ + "/" + std::to_string(i));
     kernel_ = (*factory)(cpu::NodeInfo(node_));
     activation_ = cpu::FusedActivation(node_);
@@ -326,6 +327,35 @@ void XirOp::run(const std::vector<const void*>& inputs, void* output) const {
     std::vector<std::unique_ptr<char[]>> rows;
     gather(given, rows);
     run_kernel(given, output);
+}
+
+// Inputs without elements, which an .xmodel cannot hold.
+void XirOp::describe_empty(const xir::Op& op) {
+    if (!op.has_attr("empty_positions")) return;
+    const std::string where = "op " + name_;
+    const std::vector<std::int64_t> positions = required(op, "empty_positions").integers(where);
+    const std::vector<std::string> types = required(op, "empty_types").strings(where);
+    if (types.size() != positions.size())
+        throw std::invalid_argument(where + ": expected one of empty_types for each of empty_positions");
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+        if (positions[i] < 0 || positions[i] > 63) throw std::invalid_argument(where + ": empty_positions: 0 to 63");
+        const auto at = static_cast<std::size_t>(positions[i]);
+        if (at >= inputs_.size()) {
+            inputs_.resize(at + 1);
+            present_.resize(at + 1, false);
+            constant_.resize(at + 1);
+            open_.resize(at + 1);
+            node_.inputs.resize(at + 1);
+        }
+        if (present_[at]) throw std::invalid_argument(where + ": input " + std::to_string(at) + " is given and empty");
+        present_[at] = true;
+        constant_[at].resize(1);
+        node_.inputs[at] = "(empty)";
+        inputs_[at].type = cpu::type_of(types[i], where);
+        inputs_[at].shape = Shape{0};
+        inputs_[at].constant = true;
+        inputs_[at].data = constant_[at].data();
+    }
 }
 
 // In place of each input with open axes the rows that are there, without gaps.
@@ -375,8 +405,8 @@ void XirOp::run_kernel(std::vector<Tensor>& given, void* output) const {
     }
     if (!activation_.empty()) activation_.apply(results[0]);
     if (!open) return;
-    OutputBuffer buffer{output, output_bytes_, own.type, own.shape, false};
-    spread_rows(name_, buffer, room_, output_open_.filling);
+    OutputBuffer buffer{output, output_bytes_, own.type, own.shape, false, output_open_.filling};
+    spread_rows(name_, buffer, room_);
 }
 
 }  // namespace npuforge::plugin

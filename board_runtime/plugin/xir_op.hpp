@@ -2,7 +2,6 @@
 // attributes to them; the arithmetic is hw_kernels/ops/*/cpu.hpp and border.hpp.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,11 +18,8 @@ namespace npuforge::plugin {
 /// (attribute `npuforge_open_shape`), buffers have room for the most there can be (open_rows.hpp).
 class XirOp {
   public:
-    /// Whether an application sees the buffer of an operator's result.
-    using Seen = std::function<bool(const xir::Op&)>;
-
     /// Throws std::exception that names the operator where it is unknown or lacks an attribute.
-    XirOp(const xir::Op& op, const Seen& seen);
+    explicit XirOp(const xir::Op& op);
     XirOp(const XirOp&) = delete;
     XirOp& operator=(const XirOp&) = delete;
 
@@ -43,9 +39,10 @@ class XirOp {
         std::vector<std::int64_t> declared;
         Filling filling = Filling::kPublic;
     };
-    static Open open_of(const xir::Op& op, const Seen& seen);
+    static Open open_of(const xir::Op& op);
     void describe_border(const xir::Op& op);
-    void describe_kernel(const xir::Op& op, const Seen& seen);
+    void describe_kernel(const xir::Op& op);
+    void describe_empty(const xir::Op& op);
     void gather(std::vector<cpu::Tensor>& given, std::vector<std::unique_ptr<char[]>>& memory) const;
     void run_kernel(std::vector<cpu::Tensor>& given, void* output) const;
 

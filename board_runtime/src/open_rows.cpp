@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 
 namespace npuforge {
 
@@ -25,10 +24,10 @@ Pattern pattern(cpu::Type type, Filling filling) {
     switch (type) {
         case cpu::Type::kFloat32:  // inner: a NaN that no arithmetic gives
             return inner ? bytes_of(std::uint32_t{0xFFF04E46}) : bytes_of(-1.0f);
-        case cpu::Type::kInt64:
-            return bytes_of(inner ? std::numeric_limits<std::int64_t>::min() + 0x4E46 : std::int64_t{-1});
+        case cpu::Type::kInt64:  // inner: what float32 holds, since buffers may be float32
+            return bytes_of(inner ? -((std::int64_t{1} << 62) + (std::int64_t{1} << 40)) : std::int64_t{-1});
         case cpu::Type::kInt32:
-            return bytes_of(inner ? std::numeric_limits<std::int32_t>::min() + 0x4E46 : std::int32_t{-1});
+            return bytes_of(inner ? -((std::int32_t{1} << 30) + (std::int32_t{1} << 8)) : std::int32_t{-1});
         case cpu::Type::kInt8:
             return bytes_of(std::int8_t{-1});
         case cpu::Type::kBool:
@@ -112,7 +111,7 @@ void gather_rows(cpu::Type type, const void* data, const cpu::Shape& room, const
     }
 }
 
-void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room, Filling filling) {
+void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room) {
     const cpu::Shape held = output.shape;
     if (held == room) return;
     const std::size_t bytes = cpu::type_bytes(output.type);
@@ -132,7 +131,7 @@ void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape
         if (kept > 0)
             std::memmove(data + first * bytes, data + static_cast<std::size_t>(source) * held_row * bytes,
                          kept * bytes);
-        fill_unused(output.type, filling, data, first + kept, first + row);
+        fill_unused(output.type, output.filling, data, first + kept, first + row);
     }
     output.shape = room;
 }

@@ -131,6 +131,9 @@ void Runner::describe(const Ports* ports) {
         out.nhwc = !port || out.border || (input && tensor.nhwc);
         out.dims = dims_of(tensor, out.nhwc);
         if (out.border && !tensor.npu->bf16) out.type = Type::kInt8;
+        const auto& results = program.outputs();
+        const bool inner = port ? port->inner : std::find(results.begin(), results.end(), name) == results.end();
+        out.filling = inner ? Filling::kInner : Filling::kPublic;
         if (whole && input && tensor.npu && tensor.npu->is_image()) out.type = Type::kUint8;
         list.push_back(std::move(out));
     };

@@ -98,7 +98,7 @@ InputBuffer JobBuffer::converted_input() {
         else
             whole_numbers(tensor_->type, tensor_->name, static_cast<const float*>(data_), memory_.data(), count);
         if (tensor_->type == Type::kBool && is_open({tensor_->dims.begin(), tensor_->dims.end()})) keep_no_truth(count);
-        return {memory_.data(), tensor_->type, shape_, nhwc_};
+        return {memory_.data(), tensor_->type, shape_, nhwc_, tensor_->filling};
     }
     const auto* values = static_cast<const float*>(data_);
     if (bf16_) {
@@ -131,7 +131,7 @@ void JobBuffer::keep_no_truth(std::size_t count) {
 OutputBuffer JobBuffer::session_output() {
     const Type type = form_ == Form::kNumber ? tensor_->type : Type::kFloat32;
     memory_.resize(static_cast<std::size_t>(shape_.count()) * cpu::type_bytes(type));
-    return {memory_.data(), memory_.size(), type, shape_, form_ != Form::kBorder && nhwc_};
+    return {memory_.data(), memory_.size(), type, shape_, form_ != Form::kBorder && nhwc_, tensor_->filling};
 }
 
 void JobBuffer::fill_from(const OutputBuffer& session) {

@@ -20,8 +20,8 @@ class JobBuffer {
 
     /// Whether the session reads or writes the buffer itself.
     bool direct() const { return form_ == Form::kDirect; }
-    InputBuffer direct_input() const { return {data_, type_, shape_, nhwc_}; }
-    OutputBuffer direct_output() const { return {data_, bytes_, type_, shape_, nhwc_}; }
+    InputBuffer direct_input() const { return {data_, type_, shape_, nhwc_, tensor_->filling}; }
+    OutputBuffer direct_output() const { return {data_, bytes_, type_, shape_, nhwc_, tensor_->filling}; }
 
     /// What the session reads in its place. ArgumentError for a value that the tensor cannot hold.
     InputBuffer converted_input();

@@ -95,7 +95,7 @@ void Session::copy_partition_input(Context& context, const std::string& name, co
     const bool transposed = input.nhwc && largest.rank == 4;
     if (const auto& declared = program_->tensor(name).shape; is_open(declared)) {
         if (transposed) throw ArgumentError("input '" + name + "': expected as N, C, H, W");
-        tensor.shape = used_rows(tensor.type, input.data, largest, declared);
+        tensor.shape = used_rows(tensor.type, input.data, largest, declared, input.filling);
         if (!plan_.in_arena(index)) {  // a view: who computes it points it elsewhere
             std::vector<std::uint8_t>& rows = context.rows[index];
             rows.resize(std::max<std::size_t>(tensor.bytes(), 1));

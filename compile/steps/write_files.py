@@ -29,6 +29,7 @@ from npuforge.compile.steps.import_onnx import prepare_model
 from npuforge.compile.steps.sample import EXPECTED, SAMPLE, write_sample
 from npuforge.compile.steps.write_bin import write_bin
 from npuforge.compile.xir.batches import unlike_batches
+from npuforge.compile.xir.bounds import untold_rows
 from npuforge.compile.xir.writer import write_xmodel
 
 MANIFEST = earlier_build.MANIFEST
@@ -140,7 +141,8 @@ def run(compiled: CompiledProgram, ctx: Context, folder: Path) -> CompiledProgra
     """Writes every file of the bundle into `folder`."""
     assert ctx.qgraph is not None
     write_bin(compiled, folder / BIN)
-    ctx.note(unlike_batches(write_xmodel(ctx.qgraph, folder / BIN, folder / XMODEL)))
+    model = write_xmodel(ctx.qgraph, folder / BIN, folder / XMODEL)
+    ctx.note(unlike_batches(model) + untold_rows(model))
     save(ctx.qgraph, folder / QUANTISED)
     write_reference(ctx, folder)
     (folder / SUMMARY).write_text(json.dumps(summary(compiled, ctx), indent=1, default=str), encoding="utf-8")

@@ -25,11 +25,16 @@ class BatchAxes:
     added: Callable[[str, str], str]
     child_of: dict[str, XSubgraph] = field(init=False)
     leaf_of: dict[str, list[str]] = field(init=False)
+    readers: dict[str, list[XOp]] = field(init=False)  # as the network has them
 
     def __post_init__(self) -> None:
         leaves = [(child, leaf) for child in self.children for leaf in child.leaves()]
         self.child_of = {name: child for child, leaf in leaves for name in leaf.ops}
         self.leaf_of = {name: leaf.ops for _, leaf in leaves for name in leaf.ops}
+        self.readers = {op.name: [] for op in self.builder.ops}
+        for op in self.builder.ops:
+            for source in dict.fromkeys(op.inputs()):
+                self.readers[source].append(op)
 
     def add(self) -> dict[str, str]:
         """Adds the axis where it is missing. The ops that give network outputs now, by the ops that gave them."""
@@ -39,18 +44,16 @@ class BatchAxes:
         return {op.name: self._lead(op) for op in leaving if op.tensor.shape[0] != 1}
 
     def _leaves(self, op: XOp) -> bool:
-        if op.name not in self.child_of:
-            return False
-        readers = self._readers(op)
+        readers = self.readers[op.name]
         return not readers or any(self.child_of.get(r.name) is not self.child_of[op.name] for r in readers)
-
-    def _readers(self, op: XOp) -> list[XOp]:
-        return [other for other in self.builder.ops if op.name in other.inputs()]
 
     def _lead(self, op: XOp) -> str:
         """One tensor with the axis; the op that gives it now."""
-        inside = [r for r in self._readers(op) if self.child_of.get(r.name) is self.child_of[op.name]]
-        outside = [r for r in self._readers(op) if r not in inside]
+        child = self.child_of[op.name]
+        inside = [r for r in self.readers[op.name] if self.child_of[r.name] is child]
+        outside: dict[int, list[XOp]] = {}  # by child
+        for reader in (r for r in self.readers[op.name] if self.child_of[r.name] is not child):
+            outside.setdefault(id(self.child_of[reader.name]), []).append(reader)
         plain, shown = self._copy(op.tensor, op.tensor.shape), list(op.attrs.get(OPEN_SHAPE, integers([])).value)
         leading = op
         if op.type == "data" or (op.type in ("reshape", "identity") and not shown and not inside):
@@ -62,13 +65,13 @@ class BatchAxes:
             self.builder.rename_tensor(op, self.added(op.tensor.name, "_inner"))
             label = self.added(own.name, "_batch")
             leading = self._moved(label, own, op, shown, True, self.builder.ops.index(op) + 1, op.name, 1)
-        for child in {id(self.child_of[r.name]): self.child_of[r.name] for r in outside}.values():
-            self._drop(op.name, leading, plain, shown, [r for r in outside if self.child_of[r.name] is child])
+        for readers in outside.values():
+            self._drop(op.name, leading, plain, shown, readers)
         return leading.name
 
     def _drop(self, source: str, leading: XOp, plain: XTensor, shown: list[int], readers: list[XOp]) -> None:
         """Readers of `source`, all in one child, get what `leading` gives without the axis. One that only hands it on keeps the axis."""
-        handing = [r for r in readers if r.type == "identity" and not self._readers(r)]
+        handing = [r for r in readers if r.type == "identity" and not self.readers[r.name]]
         for reader in handing:
             reader.tensor.shape = list(leading.tensor.shape)
             if shown:

@@ -16,7 +16,16 @@ RUNNER_MODES = ("run", "sim", "csim")  # what the library's create_runner_with_a
 BOOL = "npuforge_bool"  # attribute of a tensor whose bytes are truth values, 0 or 1
 SCALAR = "npuforge_scalar"  # of one that has no axes in the network, and one in the file
 _KINDS = {"f": "FLOAT", "i": "INT", "u": "UINT", "b": "UINT"}
-_RESERVED = ("shape", "data_type", "device", "output_index", "output_count", "input_positions")
+_RESERVED = (
+    "shape",
+    "data_type",
+    "device",
+    "output_index",
+    "output_count",
+    "input_positions",
+    "empty_positions",
+    "empty_types",
+)
 
 
 def string(value: str) -> Attr:

@@ -100,6 +100,9 @@ def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
         host.producers[node.outputs[0]] = host.builder.op(node.name, op_type, tensor, args, attrs, DEVICE, host.leaf)
         return
     present = [i for i, t in enumerate(node.inputs) if t and 0 not in host.shape(t)]
+    empty = [
+        i for i, t in enumerate(node.inputs) if t in host.graph.constants and host.shape(t) == (0,)
+    ]  # of axes, of sizes: XIR holds none
     inputs = [host.producer(node.inputs[i]) for i in present]
     op_type = node.op if "::" in node.op else f"onnx::{node.op}"
     values = {**node.attrs, **activation_values(node.activation)}
@@ -114,8 +117,12 @@ def emit(host: HostNode, tensor_names: dict[str, str]) -> None:
         op = host.builder.ops[-1]
         if len(node.outputs) > 1:
             op.attrs |= {"output_index": integer(index), "output_count": integer(len(node.outputs))}
-        if len(present) != len(node.inputs):
+        if len(present) != len(node.inputs) and node.op != "Concat":  # of empty parts nothing is joined
             op.attrs["input_positions"] = integers(present)
+            if empty:
+                op.attrs["empty_positions"] = integers(empty)
+                types = [host.graph.constants[node.inputs[i]].dtype.name for i in empty]
+                op.attrs["empty_types"] = Attr("string_vec", types)
     host.producers |= made
 
 
@@ -157,17 +164,17 @@ def _builtin(host: HostNode) -> Builtin | None:
     """XIR's own operator for a node, None if it has none that means the same."""
     node = host.node
     inputs = [t for t in node.inputs if t]
+    if node.op in _RESHAPING and 0 not in (*host.shape(inputs[0]), *host.shape(node.outputs[0])):
+        return "reshape", inputs[:1], {"shape": integers(host.shape(node.outputs[0]) or (1,))}
     if any(not host.shape(t) or 0 in host.shape(t) for t in (*inputs, *node.outputs)) and node.op not in _BINARY:
         return None
-    if not host.is_float(node.outputs[0]) and node.op not in _RESHAPING:
+    if not host.is_float(node.outputs[0]):
         return None
     if node.op in _UNARY:
         return _UNARY[node.op], inputs, {}
     if node.op in _BINARY:
         same = all(host.is_float(t) and 0 not in host.shape(t) for t in inputs)
         return (_BINARY[node.op], inputs, {}) if len(inputs) == 2 and same and host.shape(node.outputs[0]) else None
-    if node.op in _RESHAPING:
-        return "reshape", inputs[:1], {"shape": integers(host.shape(node.outputs[0]))}
     if node.op in _REDUCTION:
         return _reduction(host)
     rule = _RULES.get(node.op)

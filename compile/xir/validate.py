@@ -9,7 +9,9 @@ argument is `input`, and the attributes `shape` (int32 list) and `data_type` (st
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,7 @@ TENSOR_ATTRS = {  # wire types of what compilers write and runtimes read
     "npuforge_image_mean": "double_vec",
     "npuforge_row_stride": "int32",
     "npuforge_bool": "bool",
+    "npuforge_scalar": "bool",
 }
 _TEXTS = "map_string_2_string"
 SUBGRAPH_ATTRS = {  # wire types, as the vendor's compiler writes them (XIR takes no other), and ours
@@ -229,6 +232,19 @@ def _choice(values: tuple[str, ...]) -> str:
     return f"one of {', '.join(v for v in values if v)}" + (", or nothing" if "" in values else "")
 
 
+def _own_problems(op: XOp) -> Iterator[str]:
+    """What our attributes say of a tensor and it is not."""
+    tensor, declared = op.tensor, op.attrs.get("npuforge_open_shape")
+    if declared is not None:
+        fits = declared.kind == "int32_vec" and len(declared.value) == len(tensor.shape)
+        if not fits or any(d not in (-1, size) for d, size in zip(declared.value, tensor.shape, strict=True)):
+            yield f"npuforge_open_shape {declared.value!r} of a tensor {tensor.shape}; expected its sizes, or -1 where the data decide"
+    if "npuforge_scalar" in tensor.attrs and math.prod(tensor.shape) != 1:
+        yield f"npuforge_scalar on a tensor {tensor.shape}; expected one element"
+    if "npuforge_bool" in tensor.attrs and tensor.dtype != "UINT8":
+        yield f"npuforge_bool on a tensor of {tensor.dtype}; expected UINT8"
+
+
 def _value_problems(where: str, op: XOp) -> list[str]:
     """Rules about values that XIR checks on loading."""
     found = []
@@ -246,6 +262,7 @@ def _value_problems(where: str, op: XOp) -> list[str]:
         attr = op.tensor.attrs.get(name)
         if attr is not None and attr.kind != kind:
             found.append(f"{where}: attribute {name!r} of its tensor is {attr.kind}; expected {kind}")
+    found += [f"{where}: {problem}" for problem in _own_problems(op)]
     for name, allowed in VALUES.items():
         values, attr = allowed.get(op.type, allowed.get("")), op.attrs.get(name)
         if values and is_builtin(op.type) and attr is not None and attr.kind == "string" and attr.value not in values:

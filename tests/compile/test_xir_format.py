@@ -274,6 +274,18 @@ def test_structure_faults_are_named(fault: Callable[[XModel], None]) -> None:
         (5, lambda o: o.attrs.update(data_type=Attr("string", "Float32")), "data_type 'Float32'"),
         (5, lambda o: o.args.append(("weights", ["w"])), "argument 'weights' is not declared; expected input"),
         (0, lambda o: o.attrs.update(shape=Attr("int32_vec", [1, 4, 4, 4])), "but its tensor has"),
+        (
+            5,
+            lambda o: o.attrs.update(npuforge_open_shape=Attr("int32_vec", [-1])),
+            "npuforge_open_shape .-1. of a tensor",
+        ),
+        (
+            5,
+            lambda o: o.attrs.update(npuforge_open_shape=Attr("string", "all")),
+            "npuforge_open_shape 'all' of a tensor",
+        ),
+        (5, lambda o: o.tensor.attrs.update(npuforge_scalar=Attr("bool", True)), "npuforge_scalar on a tensor"),
+        (5, lambda o: o.tensor.attrs.update(npuforge_bool=Attr("bool", True)), "npuforge_bool on a tensor of FLOAT32"),
     ],
 )
 def test_schema_faults_are_named(op: int, change: Callable[[XOp], object], message: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from npuforge.compile.ir.graph import Graph, Node, TensorInfo
 from npuforge.compile.ir.preprocess import Preprocess
 from npuforge.compile.pipeline import compile_model
 from npuforge.compile.reference import NodesExecutor
-from npuforge.compile.xir.bounds import bounded
+from npuforge.compile.xir.bounds import bounded, output_bounds
 from npuforge.compile.xir.builder import plain_tensor
 from npuforge.compile.xir.reader import read_xmodel
 from npuforge.hw_kernels.arch import load
@@ -235,6 +236,83 @@ def test_rows_that_a_later_child_reads(tmp_path: Path) -> None:
             np.testing.assert_array_equal(used_part(found[name], shape)[0], expected[name])
             assert found[name].shape[-1] == 16 * 6 * 7
     assert len(counts) == 3 and 0 in counts
+
+
+BEHIND_ROWS: dict[str, list[tuple[str, list[str], dict[str, object]]]] = {
+    **{op: [(op, ["f"], {})] for op in ("Neg", "Relu", "LeakyRelu", "Sigmoid", "Abs", "Exp", "Softplus", "HardSwish")},
+    **{
+        f"{op} {name}": [(op, ["f", name], {})]
+        for op in ("Add", "Sub", "Mul", "Div", "Pow")
+        for name in ("two", "column")
+    },
+    **{f"{op} two": [(op, ["f", "two"], {})] for op in ("Max", "Min", "PRelu")},
+    "Clip": [("Clip", ["f", "two"], {})],
+    "Softmax": [("Softmax", ["f"], {"axis": 0})],
+    "Concat": [("Concat", ["f", "f"], {"axis": 1})],
+    "Transpose": [("Transpose", ["f"], {"perm": [1, 0]})],
+    "ReduceMax": [("ReduceMax", ["f"], {"axes": [0]})],
+    "Mul and Add": [("Mul", ["f", "column"], {}), ("Add", ["p0", "two"], {}), ("Relu", ["p1"], {})],
+    "Unsqueeze": [("Unsqueeze", ["f", "axes"], {}), ("Mul", ["p0", "two"], {}), ("Neg", ["p1"], {})],
+}
+
+
+@pytest.mark.parametrize("name", BEHIND_ROWS)
+def test_operators_behind_rows(name: str, tmp_path: Path) -> None:
+    """On [2, rows] in float32, whose axis 1 is open: compiles, and the session gives what ONNX Runtime does."""
+    nodes = [helper.make_node("NonZero", ["x"], ["n"], "n"), helper.make_node("Cast", ["n"], ["f"], "f", to=1)]
+    steps = BEHIND_ROWS[name]
+    for number, (op, inputs, attrs) in enumerate(steps):
+        output = "y" if number == len(steps) - 1 else f"p{number}"
+        nodes.append(helper.make_node(op, inputs, [output], f"node{number}", **attrs))
+    constants = {"two": np.float32(2), "column": np.float32([[3], [0.5]]), "axes": np.array([0])}
+    graph = helper.make_graph(
+        nodes,
+        "behind_rows",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    x = np.random.default_rng(4).integers(0, 2, (3, 4)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", x=x)
+    compile_model(
+        Options(tmp_path / "net.onnx", load("nf-b1024"), tmp_path / "build", calibration=[tmp_path / "a.npz"])
+    )
+    expected = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"]).run(
+        ["y"], {"x": x}
+    )
+    np.testing.assert_allclose(Session(tmp_path / "build").run({"x": x})["y"], expected[0], rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "limits", "wrong"),
+    [
+        ("Slice", ([-2], [2], [0]), True),  # of six rows none, of three one
+        ("Slice", ([3], [-4], [0], [-1]), True),
+        ("Slice", ([1], [4], [0]), False),
+        ("Slice", ([0], [-1], [0]), False),
+        ("Slice", ([-1], [-9], [0], [-1]), False),
+        ("Slice", ([-2], [2], [1]), False),
+        ("Split", ([2, 3],), True),
+        ("Split", ([2, 4],), False),
+    ],
+)
+def test_rows_cut_from_their_end(op: str, limits: tuple[list[int], ...], wrong: bool) -> None:
+    """Where fewer rows leave more than the most there can be, or only some numbers of rows can be cut, the bound is none."""
+    constants = {f"c{i}": np.array(values) for i, values in enumerate(limits)}
+    parts = 2 if op == "Split" else 1
+    node = Node("cut", op, ["x", *constants], [f"y{i}" for i in range(parts)], {"axis": 0} if op == "Split" else {})
+    given = {"x": (-1, 4), **{f"y{i}": (-1, 4) for i in range(parts)}}
+    tensors = {name: TensorInfo(name, shape, "float32") for name, shape in given.items()}
+    tensors |= {name: TensorInfo(name, value.shape, "int64") for name, value in constants.items()}
+    bounds = tensors | {"x": TensorInfo("x", (6, 4), "float32")}
+    graph = Graph("cut", [node], tensors, constants, ["x"], [f"y{i}" for i in range(parts)], 13)
+    if wrong:
+        with pytest.raises(UnsupportedError, match=r"cuts rows whose number the data decide, up to \[6, 4\]"):
+            output_bounds(node, graph, bounds)
+    else:
+        assert all(0 < rows <= 6 for rows, _ in output_bounds(node, graph, bounds))
 
 
 @given(

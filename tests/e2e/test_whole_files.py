@@ -103,6 +103,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             "row": rng.normal(size=5).astype(np.float32),
             "pick": np.array([0, 2, 2, 3]),
         }
+        drawn["gain"] = np.array(rng.normal(), np.float32)
         samples.append({key: drawn[key] for key in network.inputs})
         np.savez(folder / f"{number}.npz", **samples[-1])
     paths = [folder / f"{number}.npz" for number in range(4)]

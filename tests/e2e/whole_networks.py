@@ -52,6 +52,12 @@ class Network:
             "most": np.array([7]),
             "two": np.array(2),
         }
+        constants |= {
+            "deep": np.array([2, 2, 2, 3, 1, 1, 1, 5]),
+            "none": np.zeros((0, 10), np.float32),
+            "less": np.array([-1]),
+            "no_axes": np.zeros(0, np.int64),
+        }
         constants |= {"overlap": np.float32([0.5]), "least": np.float32([0.2])}
         used = {name for n in self.nodes for name in n.input}
         graph = helper.make_graph(
@@ -175,14 +181,21 @@ NETWORKS |= {
             node("Add", "c g", "y"),
             node("ReduceMax", "c", "top", axes=[0], keepdims=0),
             node("ReduceMax", "c", "one", keepdims=0),
+            node("Reshape", "s deep", "e"),
+            node("Concat", "h none h", "joined", axis=0),
+            node("Mul", "c gain", "scaled"),
+            node("ReduceMax", "pick", "largest", keepdims=0),
+            node("Reshape", "largest no_axes", "same_largest"),
+            node("Expand", "gain no_axes", "as_wide"),
+            node("Tile", "largest no_axes", "tiled"),
             node("Equal", "four pick", "same"),
             node("Identity", "row", "again"),
         ],
-        "f h r y top one same again a b",
+        "f h r y top one same again e joined scaled same_largest as_wide tiled a b",
         {"a": "a_float", "b": "b_float"},
-        {"x": TensorProto.FLOAT, "row": TensorProto.FLOAT, "pick": TensorProto.INT64},
+        {"x": TensorProto.FLOAT, "row": TensorProto.FLOAT, "pick": TensorProto.INT64, "gain": TensorProto.FLOAT},
         ("pow2", "fine", "bf16"),
-        {"row": (5,), "pick": (4,)},
+        {"row": (5,), "pick": (4,), "gain": ()},
     ),
     "constants that do not begin with the batch": Network(
         [conv("x", "c"), node("Identity", "four", "o"), node("Identity", "half", "p")], "o c p", {"c": "c_float"}
@@ -210,15 +223,23 @@ NETWORKS |= {
             node("Mul", "columns most_of_d", "scaled"),
             node("Compress", "inner large", "larger"),
             node("ReduceSum", "scaled", "sum", keepdims=1),
+            node("Min", "rows less", "minus"),  # rows of -1, which the other child reads
+            node("Cast", "minus", "float_minus", to=TensorProto.FLOAT),
+            node("Mul", "minus minus", "square"),
+            node("Cast", "square", "one", to=TensorProto.FLOAT),
+            node("Mul", "one most_of_d", "wide"),
+            node("Mul", "float_minus wide", "down"),
+            node("Where", "large values inner", "some"),
         ],
-        "rows values scaled nothing large size larger sum a d",
-        {"a": "a_float", "d": "d_float", "rows": "rows_output"},
+        "rows values scaled nothing large size larger sum down some a d",
+        {"a": "a_float", "d": "d_float", "rows": "rows_output", "large": "large_output"},
         modes=("pow2", "fine", "bf16"),
     ),
     "boxes that NonMaxSuppression picks": Network(
         [
             conv("x", "a"),
-            node("Reshape", "a boxes", "b"),
+            node("Exp", "a", "sizes"),
+            node("Reshape", "sizes boxes", "b"),
             node("Reshape", "a classes", "c"),
             node("Sigmoid", "c", "scores"),
             node("NonMaxSuppression", "b scores most overlap least", "picked", center_point_box=1),

@@ -26,7 +26,7 @@ const char* type_name(Type type);
 /// By numpy name (`float32`, `int64`, `int32`, `bool`, `uint8`, `int8`); FormatError naming `where` otherwise.
 Type type_of(const std::string& name, const std::string& where);
 
-constexpr int kMaxRank = 8;
+constexpr int kMaxRank = 9;  ///< 8 of a network's tensor, and the axis of 1 that an .xmodel may add
 
 /// Dimensions without heap memory.
 struct Shape {

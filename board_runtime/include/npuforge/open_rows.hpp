@@ -8,16 +8,10 @@
 
 namespace npuforge {
 
-/// What the rest holds. kPublic: -1, of uint8 elements 0, of bool ones kNoTruth. kInner, in buffers that no application
-/// sees: a value that no result has (of int8 and uint8 there is none: as kPublic).
-enum class Filling { kPublic, kInner };
-constexpr std::uint8_t kNoTruth = 0xFF;
-
 /// `output` holds a tensor without gaps; `room` is the buffer's shape, no smaller along any axis. Moves the tensor's
 /// rows to where `room` has them and fills what is left. `output.shape` becomes `room`. ArgumentError where the tensor
 /// does not fit.
-void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room,
-                 Filling filling = Filling::kPublic);
+void spread_rows(const std::string& name, OutputBuffer& output, const cpu::Shape& room);
 
 /// Whether a declared shape has open axes (-1).
 bool is_open(const std::vector<std::int64_t>& declared);
@@ -25,7 +19,7 @@ bool is_open(const std::vector<std::int64_t>& declared);
 /// What of `data`, a buffer of shape `room`, is there: along every open axis of `declared` all before the last slice
 /// with more than the filling.
 cpu::Shape used_rows(cpu::Type type, const void* data, const cpu::Shape& room,
-                     const std::vector<std::int64_t>& declared, Filling filling = Filling::kPublic);
+                     const std::vector<std::int64_t>& declared, Filling filling);
 
 /// Copies what `held` has of a buffer of shape `room` to `target`, without gaps.
 void gather_rows(cpu::Type type, const void* data, const cpu::Shape& room, const cpu::Shape& held,

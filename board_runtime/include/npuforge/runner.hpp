@@ -23,6 +23,7 @@ struct RunnerTensor {
     const NpuTensor* npu = nullptr;        ///< scales of int8 tensors; lives as long as the runner
     bool border = false;                   ///< what the NPU reads or writes: int8, or bf16 where `npu->bf16`
     bool nhwc = true;                      ///< order of `dims`
+    Filling filling = Filling::kPublic;    ///< of rows that the data decide
 };
 
 /// One tensor of a partition as an .xmodel declares it. `border`: the NPU's form, N, H, W, C; else the CPU operators',
@@ -31,6 +32,7 @@ struct RunnerTensor {
 struct Port {
     std::string name;
     bool border = false;
+    bool inner = false;  ///< something in the file reads it
 };
 struct Ports {
     std::vector<Port> inputs, outputs;

@@ -18,6 +18,12 @@
 
 namespace npuforge {
 
+/// What a buffer with room for the most rows holds where the data gave none. kPublic: -1, of uint8 elements 0, of bool
+/// ones kNoTruth. kInner, where a network reads on: a value that no result has (of int8 and uint8 there is none: as
+/// kPublic).
+enum class Filling { kPublic, kInner };
+constexpr std::uint8_t kNoTruth = 0xFF;
+
 /// What the application hands in. A network input: float32 in the ONNX shape, or for images uint8 N, H, W, C. With
 /// `nhwc`, float32 as N, H, W, C.
 struct InputBuffer {
@@ -25,6 +31,7 @@ struct InputBuffer {
     cpu::Type type = cpu::Type::kFloat32;
     cpu::Shape shape;
     bool nhwc = false;
+    Filling filling = Filling::kPublic;  ///< of one partition's rows that the data decide
 };
 
 /// Where a result goes. `type` and `shape` are set by the run (shapes of in-graph NMS depend on the data).
@@ -34,6 +41,7 @@ struct OutputBuffer {
     cpu::Type type = cpu::Type::kFloat32;
     cpu::Shape shape;
     bool nhwc = false;  ///< write feature maps as N, H, W, C
+    Filling filling = Filling::kPublic;
 };
 
 /// One layer's output as the device holds it, logical channels, H x W x C.

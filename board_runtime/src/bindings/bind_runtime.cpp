@@ -39,7 +39,8 @@ py::tuple shape_tuple(const cpu::Shape& shape) {
 
 cpu::Shape shape_of(const py::array& array, const std::string& what) {
     cpu::Shape shape;
-    if (array.ndim() > cpu::kMaxRank) throw ArgumentError(what + ": more than 8 dimensions");
+    if (array.ndim() > cpu::kMaxRank)
+        throw ArgumentError(what + ": more than " + std::to_string(cpu::kMaxRank) + " dimensions");
     for (py::ssize_t i = 0; i < array.ndim(); ++i) shape.push(array.shape(i));
     return shape;
 }
@@ -169,7 +170,7 @@ py::list run_operator(const std::string& op, const std::string& attrs, const std
     return out;
 }
 
-using PortList = std::vector<std::pair<std::string, bool>>;
+using PortList = std::vector<std::tuple<std::string, bool, bool>>;
 
 // The VART runner. Arrays must stay alive until wait(): vart.py keeps them.
 TensorBuffer tensor_buffer(py::array array, bool output, const std::string& what) {
@@ -312,15 +313,18 @@ void bind_runtime(py::module_& module) {
                          const std::optional<std::pair<PortList, PortList>>& given) {
                  Ports ports;
                  if (given) {
-                     for (const auto& [name, border] : given->first) ports.inputs.push_back({name, border});
-                     for (const auto& [name, border] : given->second) ports.outputs.push_back({name, border});
+                     for (const auto& [name, border, inner] : given->first)
+                         ports.inputs.push_back({name, border, inner});
+                     for (const auto& [name, border, inner] : given->second)
+                         ports.outputs.push_back({name, border, inner});
                  }
                  return std::make_unique<Runner>(session, partition, workers, given ? &ports : nullptr);
              }),
              py::arg("session"), py::arg("partition") = -1, py::arg("workers") = 1, py::arg("ports") = py::none(),
              py::call_guard<py::gil_scoped_release>(),
-             "ports: lists of (name, whether it has the NPU's form) of inputs and of outputs, as an .xmodel declares "
-             "them.")
+             "ports: lists of (name, whether it has the NPU's form, whether something reads it) of inputs and of "
+             "outputs, as "
+             "an .xmodel declares them.")
         .def_static("create_runner", &Runner::create_runner, py::arg("bundle"), py::arg("mode") = "run",
                     py::arg("threads") = 1, py::call_guard<py::gil_scoped_release>())
         .def("get_input_tensors", [](const Runner& runner) { return runner_tensors(runner.get_input_tensors()); })

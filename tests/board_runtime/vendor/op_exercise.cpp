@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -222,7 +221,7 @@ int main(int argc, char** argv) {
         functions.cleanup(self);
     }
     {  // rows that the data decide: as many as there are, then what no result holds (nobody reads the last one: -1)
-        constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min() + 0x4E46;
+        constexpr std::int64_t kNone = -((std::int64_t{1} << 62) + (std::int64_t{1} << 40));
         xir::Op x = source<float>("x", {5});
         xir::Op places("onnx::NonZero", xir::Tensor("p", {1, 5}, data_type<std::int64_t>()));
         places.inputs["input"] = {&x};
@@ -252,6 +251,17 @@ int main(int argc, char** argv) {
         truth.inputs["input"] = {&places, &places};
         truth.attrs.set_attr("npuforge_open_shape", std::vector<std::int32_t>{1, -1});
         expect(compute<std::uint8_t>(truth, 5, found, found), {0, 0, 255, 255, 255}, "truth values");
+    }
+    {  // an input without elements, which the file cannot hold: a reshape to no axes at all
+        xir::Tensor scalar("s", {1}, data_type<std::int64_t>());
+        scalar.attrs.set_attr("npuforge_scalar", true);
+        xir::Op x("data", scalar), shaped("onnx::Reshape", scalar);
+        shaped.inputs["input"] = {&x};
+        shaped.attrs.set_attr("input_positions", std::vector<std::int32_t>{0});
+        shaped.attrs.set_attr("empty_positions", std::vector<std::int32_t>{1});
+        refused(shaped, "no attribute empty_types");
+        shaped.attrs.set_attr("empty_types", std::vector<std::string>{"int64"});
+        expect(compute<std::int64_t>(shaped, 1, std::vector<std::int64_t>{7}), {7}, "Reshape");
     }
     {  // a scalar is one element with an attribute: an index without axes takes one away
         xir::Op x = source<float>("x", {2, 3});

@@ -9,6 +9,7 @@
 
 namespace xir {
 
+class Op;
 class Tensor {
   public:
     Tensor(std::string name, std::vector<std::int32_t> shape, DataType type)
@@ -19,7 +20,10 @@ class Tensor {
     bool has_attr(const std::string& key) const { return attrs.has_attr(key); }
     const any get_attr(const std::string& key) const { return attrs.get_attr(key); }
 
+    const Op* get_producer() const { return producer; }
+
     Attrs attrs;
+    const Op* producer = nullptr;
 
   private:
     std::string name_;
