@@ -25,7 +25,6 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from npuforge.compile.ir.errors import NpuforgeError
-from npuforge.compile.steps.import_onnx import SimplifierWarning
 
 DATA = Path(onnx.backend.test.__file__).parent / "data"
 GROUPS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
@@ -324,9 +323,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = list(cases(tuple(options.group or GROUPS)))[:: options.every]
     if options.only:
         chosen = [c for c in chosen if c[1] in options.only or c[1].removeprefix("test_") in options.only]
-    import warnings
 
-    warnings.simplefilter("ignore", SimplifierWarning)
     outcomes: list[Outcome] = []
     for group, name, path in chosen:
         outcomes.append(run_case(group, name, path))

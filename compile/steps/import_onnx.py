@@ -1,14 +1,11 @@
 """The import step: an ONNX file becomes a `Graph` with static shapes.
 
-`import_model(path, shapes)` reads and checks the file, fixes input shapes, runs the simplifier's constant folding, names unnamed nodes, raises
-the operator set, infers every shape. Fusion is not the simplifier's: it would lose the ONNX names that `Node.sources` must keep.
+`import_model(path, shapes)` reads and checks the file, fixes input shapes, names unnamed nodes, writes out functions and constant control flow, raises the
+operator set, computes what is constant and infers every shape.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,10 +49,6 @@ _INPUT_TYPES = (
 Shapes = dict[str, tuple[int, ...]]
 
 
-class SimplifierWarning(UserWarning):
-    """The simplifier failed on this model; the import went on without it (the kit's own folding still runs)."""
-
-
 @dataclass
 class Imported:
     """What the import gives: the graph, the model it was made from (named nodes, static inputs), and what the user should know."""
@@ -77,11 +70,10 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     """As `import_model`, with the prepared ONNX model and the warnings."""
     model = prepare_model(source, shapes)
     expanded, origins = expand_functions(model)
-    simplified, trouble = _simplify(expanded)
     name = Path(source).stem if not isinstance(source, onnx.ModelProto) else (source.graph.name or "model")
-    graph = _to_graph(write_out(simplified), name, origins)
+    graph = _to_graph(write_out(expanded), name, origins)
     graph.metadata = {p.key: p.value for p in model.metadata_props}
-    trouble += expand_quantised(graph)
+    trouble = expand_quantised(graph)
     upgrade(graph)
     propagate(graph)
     trouble += take_pairs(graph)
@@ -204,56 +196,6 @@ def _fix_inputs(model: onnx.ModelProto, shapes: Shapes, dynamic: bool) -> None:
         del graph.value_info[:]
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
-
-
-def _simplify(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Warning]]:
-    """The simplifier's constant folding; the model itself and a warning where the simplifier fails or loses something."""
-    custom = [(n.domain, n.op_type, n.name) for n in model.graph.node if n.domain not in STANDARD]
-    try:
-        import onnxslim
-
-        logging.getLogger("onnxslim").setLevel(logging.ERROR)
-        with contextlib.redirect_stdout(io.StringIO()):
-            copy = onnx.ModelProto()
-            copy.CopyFrom(model)
-            simplified = onnxslim.slim(
-                copy,
-                skip_optimizations=[
-                    "graph_fusion",
-                    "dead_node_elimination",
-                    "subexpression_elimination",
-                    "weight_tying",
-                ],
-                no_shape_infer=True,
-            )
-    except (Exception, SystemExit) as error:
-        first = (str(error).splitlines() or [""])[0]
-        return model, [SimplifierWarning(f"onnxslim failed ({type(error).__name__}: {first}); going on without it")]
-    lost = [
-        name
-        for domain, op, name in custom
-        if (domain, op, name) not in {(n.domain, n.op_type, n.name) for n in simplified.graph.node}
-    ]
-    if lost:
-        return model, [SimplifierWarning(f"onnxslim dropped the custom node '{lost[0]}'; going on without it")]
-    ends = ([v.name for v in model.graph.input], [v.name for v in model.graph.output])
-    if ([v.name for v in simplified.graph.input], [v.name for v in simplified.graph.output]) != ends:
-        return model, [SimplifierWarning("onnxslim changed the model's inputs or outputs; going on without it")]
-    moved = _moved_output(model, simplified)
-    if moved:
-        return model, [SimplifierWarning(f"onnxslim gave '{moved}' the place of another output; going on without it")]
-    return simplified, []
-
-
-def _moved_output(model: onnx.ModelProto, simplified: onnx.ModelProto) -> str | None:
-    """A tensor that its node gave as another output than now: TopK's indices where the values became a constant."""
-    places = {t: (n.op_type, i) for n in model.graph.node for i, t in enumerate(n.output) if t}
-    for node in simplified.graph.node:
-        for place, tensor in enumerate(node.output):
-            kind, before = places.get(tensor, ("", 0))
-            if kind == node.op_type and before != place:
-                return str(tensor)
-    return None
 
 
 def _single(value: np.ndarray) -> np.ndarray:

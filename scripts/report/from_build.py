@@ -32,7 +32,7 @@ from npuforge.scripts.report.data import (
     ReportData,
 )
 
-PACKAGES = ("npuforge", "onnx", "onnxruntime", "onnxslim", "numpy", "opencv-python-headless", "faster-coco-eval")
+PACKAGES = ("npuforge", "onnx", "onnxruntime", "numpy", "opencv-python-headless", "faster-coco-eval")
 
 
 def report_of_build(folder: str | Path, qgraph: QGraph, device: str, reference: Reference) -> ReportData:

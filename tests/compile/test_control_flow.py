@@ -1,4 +1,4 @@
-"""If and Loop of constant condition and trip count are written out (also where the simplifier fails); what the data decide is refused by name."""
+"""If and Loop of constant condition and trip count are written out; what the data decide is refused by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxslim
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -77,18 +76,8 @@ def model(
     return file
 
 
-@pytest.fixture(params=["with the simplifier", "without"])
-def simplifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "without":
-
-        def fail(*_: Any, **__: Any) -> None:
-            raise RuntimeError("broken")
-
-        monkeypatch.setattr(onnxslim, "slim", fail)
-
-
 @pytest.mark.parametrize("condition", [True, False])
-def test_if(build, same, weights, simplifier, condition):
+def test_if(build, same, weights, condition):
     flow = helper.make_node("If", ["c"], ["u"], name="choose", then_branch=branch("Relu"), else_branch=branch("Neg"))
     graph = same(model(build, weights, flow, constants={"c": condition}))
     assert [n.op for n in graph.nodes] == ["Conv", "Conv"] and sum(len(n.sources) for n in graph.nodes) >= 3
@@ -97,7 +86,7 @@ def test_if(build, same, weights, simplifier, condition):
 
 @pytest.mark.parametrize("trips", [0, 1, 3])
 @pytest.mark.parametrize("nested", [False, True])
-def test_loop(build, same, weights, simplifier, trips, nested):
+def test_loop(build, same, weights, trips, nested):
     flow = helper.make_node("Loop", ["n", "", "t"], ["u"], name="loop", body=body(nested=nested))
     graph = same(model(build, weights, flow, constants={"n": trips, "yes": True}), 1e-4)
     assert [n.op for n in graph.nodes].count("Add") == trips

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-import onnxslim
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -17,7 +15,7 @@ from npuforge.compile.ir.errors import ModelError, NpuforgeError, QuantisationEr
 from npuforge.compile.reference import GraphExecutor
 from npuforge.compile.steps.fold import fold
 from npuforge.compile.steps.fuse import fuse
-from npuforge.compile.steps.import_onnx import SimplifierWarning, import_model, import_onnx
+from npuforge.compile.steps.import_onnx import import_model, import_onnx
 from npuforge.compile.steps.verify import verify
 
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -332,37 +330,9 @@ def test_other_float_types_become_float32(weights, dtype):
     assert np.abs(found - expected).max() < (2e-2 if dtype == TensorProto.FLOAT16 else 1e-5)
 
 
-# ---- the simplifier
-@pytest.mark.parametrize("failure", [RuntimeError("broken"), SystemExit(2)])
-def test_simplifier_failure_is_reported(monkeypatch, tmp_path, small, failure):
-    def fail(*_, **__):
-        raise failure
-
-    monkeypatch.setattr(onnxslim, "slim", fail)
-    imported = import_onnx(small)
-    assert len(imported.warnings) == 1 and isinstance(imported.warnings[0], SimplifierWarning)
-    assert [n.op for n in imported.graph.nodes] == ["Conv"]
-    path = tmp_path / "net.onnx"
-    path.write_bytes(small.SerializeToString())
-    with pytest.warns(SimplifierWarning, match="onnxslim failed"):
-        import_model(path)
-
-
-def test_simplifier_that_loses_a_custom_node_is_not_used(monkeypatch, build):
-    model = build([("CustomGELU", ["x"], ["y"], {}, "gelu", "com.example")], domains=["com.example"])
-
-    def lose(copy, **_):
-        del copy.graph.node[:]
-        return copy
-
-    monkeypatch.setattr(onnxslim, "slim", lose)
-    imported = import_onnx(model)
-    assert "gelu" in str(imported.warnings[0]) and [n.name for n in imported.graph.nodes] == ["gelu"]
-
-
 @pytest.mark.parametrize("op", ["TopK", "Split"])
-def test_simplifier_that_moves_an_output_is_not_used(build, op):
-    """onnxslim folds the first output of a constant node alone and leaves the second in its place."""
+def test_outputs_of_a_constant_node_keep_their_places(build, op):
+    """The first is read on, the second is an output of the network. (onnxslim took the first away and left the second in its place.)"""
     sizes = {"TopK": np.array([2]), "Split": np.array([1, 3])}
     nodes = [("Shape", ["x"], ["i"], {}), (op, ["i", "s"], ["first", "y"], {}), ("Neg", ["first"], ["n"], {})]
     model = build(nodes, constants={"s": sizes[op]}, shape=(1, 3, 2, 1), opset=17, outputs=["y", "n"])
@@ -376,12 +346,36 @@ def test_simplifier_that_moves_an_output_is_not_used(build, op):
         np.testing.assert_array_equal(imported.graph.constants[f"{name}/constant"], value)
 
 
-def test_simplifier_raises_no_warning_on_real_use(small, tmp_path):
-    path = tmp_path / "net.onnx"
-    path.write_bytes(small.SerializeToString())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        import_model(path)
+@pytest.mark.parametrize("read", [0, 1])
+def test_parts_of_a_constant_split(build, read):
+    """In equal parts: one is an output of the network, the other is read on. (onnxslim made one part of them, the whole.)"""
+    parts = ["y", "p"] if read else ["p", "y"]
+    nodes = [("Split", ["c"], parts, {"axis": 0}), ("Neg", ["p"], ["n"], {})]
+    model = build(nodes, constants={"c": np.arange(4, dtype=np.float32)}, outputs=["y", "n"])
+    found = import_onnx(model).graph.constants
+    halves = [np.float32([0, 1]), np.float32([2, 3])]
+    np.testing.assert_array_equal(found["y/constant"], halves[1 - read])
+    np.testing.assert_array_equal(found["n/constant"], -halves[read])
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (("MaxPool", ["c"], ["y", "i"], {"kernel_shape": [2, 2]}), "the places of a constant's maxima"),
+        (
+            ("RNN", ["c3", "w3", "r3"], ["y"], {"hidden_size": 1, "direction": "reverse"}),
+            "forward over whole sequences",
+        ),
+    ],
+)
+def test_what_onnx_computes_wrongly_of_constants_is_refused(build, node, words):
+    constants = {"c": np.ones((1, 1, 4, 4), np.float32), "c3": np.ones((2, 1, 1), np.float32)}
+    constants |= {"w3": np.ones((1, 1, 1), np.float32), "r3": np.ones((1, 1, 1), np.float32)}
+    model = build([node], constants=constants, outputs=[t for t in node[2] if t])
+    for value in model.graph.output[1:]:
+        value.type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(ModelError, match=words):
+        import_onnx(model)
 
 
 @pytest.mark.parametrize("axis", [1, 2, 3])

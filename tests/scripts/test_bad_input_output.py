@@ -16,7 +16,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import onnxslim
 import pytest
 from command_line import GOOD, CommandLine, Result, finish, save_model, subprocess_command, tiny_model, tree
 
@@ -318,12 +317,6 @@ def test_interrupt_while_moving_into_place_comes_after_it(command: CommandLine) 
         after[name] != before[name] for name in ("model.bin", "quantised.npz", "reference.onnx", "manifest.json")
     )
     assert command("run", "build", "images").code == 0  # every hash is as the manifest says
-
-
-def test_interrupt_is_not_swallowed_by_a_library_call(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The importer goes on without the simplifier where that fails; Ctrl-C inside it is no failure of it."""
-    monkeypatch.setattr(onnxslim, "slim", interrupt)
-    command.refused(130, ("interrupted by Ctrl-C",), "compile", *GOOD)
 
 
 def test_signal_handlers_are_put_back(command: CommandLine) -> None:
