@@ -20,7 +20,7 @@ from npuforge.compile.steps.control_flow import write_out
 from npuforge.compile.steps.custom_nodes import fill_absent_inputs, without_branches
 from npuforge.compile.steps.dequantise import take_pairs
 from npuforge.compile.steps.functions import Origins, expand_functions
-from npuforge.compile.steps.infer import fill_shapes, propagate
+from npuforge.compile.steps.infer import Doubles, fill_shapes, propagate
 from npuforge.compile.steps.onnx_file import check_model, read_model
 from npuforge.compile.steps.onnx_nodes import STANDARD, attributes, operator_name
 from npuforge.compile.steps.opset import upgrade
@@ -71,11 +71,12 @@ def import_onnx(source: str | Path | onnx.ModelProto, shapes: Shapes | None = No
     model = prepare_model(source, shapes)
     expanded, origins = expand_functions(model)
     name = Path(source).stem if not isinstance(source, onnx.ModelProto) else (source.graph.name or "model")
-    graph = _to_graph(write_out(expanded), name, origins)
+    written = write_out(expanded)
+    graph = _to_graph(written, name, origins)
     graph.metadata = {p.key: p.value for p in model.metadata_props}
     trouble = expand_quantised(graph)
     upgrade(graph)
-    propagate(graph)
+    propagate(graph, _doubles(written))
     trouble += take_pairs(graph)
     return Imported(Editor(graph).finish(), model, trouble)
 
@@ -250,6 +251,21 @@ def _to_graph(model: onnx.ModelProto, name: str, origins: Origins) -> Graph:
             )
         )
     return graph
+
+
+def _doubles(model: onnx.ModelProto) -> Doubles:
+    """What of the model's constants is of double precision: sizes and places are computed in it."""
+    values = {
+        i.name: numpy_helper.to_array(i) for i in model.graph.initializer if i.data_type == onnx.TensorProto.DOUBLE
+    }
+    casts = set()
+    for node in model.graph.node:
+        attrs = {a.name: a for a in node.attribute}
+        if node.op_type == "Constant" and "value" in attrs and attrs["value"].t.data_type == onnx.TensorProto.DOUBLE:
+            values[node.output[0]] = numpy_helper.to_array(attrs["value"].t)
+        if node.op_type == "Cast" and attrs["to"].i == onnx.TensorProto.DOUBLE:
+            casts.add(node.name)
+    return Doubles(values, casts)
 
 
 def _constant_value(node: onnx.NodeProto, attrs: dict[str, object]) -> np.ndarray:

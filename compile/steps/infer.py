@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import onnx
 
 from npuforge.compile.ir.errors import ModelError, NpuforgeError, UnsupportedError
 from npuforge.compile.ir.graph import Graph, Node, TensorInfo
@@ -40,13 +42,38 @@ def find_operator(op: str) -> operators.Op | None:
     return found
 
 
-def propagate(graph: Graph) -> None:
+@dataclass
+class Doubles:
+    """Constants in double precision, as the file has them, by name, and the Casts to it: what is computed of them at import is, the graph has float32."""
+
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    casts: set[str] = field(default_factory=set)
+
+    def run(self, graph: Graph, node: Node) -> list[np.ndarray]:
+        """Outputs of a node whose inputs are all constants; those in double precision are kept."""
+        exact = {t: self.values[t] for t in node.inputs if t in self.values}
+        exact = {
+            t: v for t, v in exact.items() if np.array_equal(v.astype(np.float32), graph.constants[t], equal_nan=True)
+        }
+        if not exact and node.name not in self.casts:
+            return run_node(node, graph.constants, graph.opset)
+        wide = replace(node, attrs=node.attrs | {"to": onnx.TensorProto.DOUBLE}) if node.name in self.casts else node
+        with np.errstate(over="ignore"):  # what float32 does not hold is infinite
+            found = run_node(wide, {**graph.constants, **exact}, graph.opset)
+            for name, value in zip((t for t in node.outputs if t), found, strict=True):
+                if value.dtype == np.float64:
+                    self.values[name] = value
+            return [v.astype(np.float32) if v.dtype == np.float64 else v for v in found]
+
+
+def propagate(graph: Graph, doubles: Doubles | None = None) -> None:
     """Folds constant sub-graphs and fills `graph.tensors` with the static shape of every tensor that is left."""
+    doubles = doubles or Doubles()
     for name, value in graph.constants.items():
         graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
     kept: list[Node] = []
     for node in _lowered(graph, _expand_softmax(graph)):
-        values = _constant_outputs(graph, node)
+        values = _constant_outputs(graph, node, doubles)
         if values is None:
             _infer(graph, node)
             kept.append(node)
@@ -73,7 +100,7 @@ def fill_shapes(graph: Graph) -> None:
             continue
         values = None
         with contextlib.suppress(NpuforgeError):
-            values = _constant_outputs(graph, node)
+            values = _constant_outputs(graph, node, Doubles())
             if values is None:
                 _infer(graph, node)
         if values is not None:
@@ -112,7 +139,7 @@ def _refuse_open_convolutions(graph: Graph) -> None:
             )
 
 
-def _constant_outputs(graph: Graph, node: Node) -> list[np.ndarray] | None:
+def _constant_outputs(graph: Graph, node: Node, doubles: Doubles) -> list[np.ndarray] | None:
     domain, op = split_operator(node.op)
     if domain:
         return None
@@ -130,7 +157,7 @@ def _constant_outputs(graph: Graph, node: Node) -> list[np.ndarray] | None:
     except NpuforgeError:
         pass  # no schema inference for this one; it is run below, and refused there if it cannot be
     try:
-        return run_node(node, graph.constants, graph.opset)
+        return doubles.run(graph, node)
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         raise ModelError(

@@ -178,8 +178,18 @@ _FIRST_REFERENCE = {"DequantizeLinear": 19}
 
 
 # Operators that ONNX's reference implementation (1.22) computes otherwise than its text says and ONNX Runtime does: indices beyond the depth, windows of an
-# even size, signs and axes of norms, cubic samples at the border.
-_OURS = ("OneHot", "LRN", "LpNormalization", "GridSample")
+# even size, signs and axes of norms, cubic samples at the border, large values, windows beyond the end, sums of integers.
+_OURS = (
+    "OneHot",
+    "LRN",
+    "LpNormalization",
+    "GridSample",
+    "Softplus",
+    "LpPool",
+    "MaxPool",
+    "ReduceL2",
+    "ReduceSumSquare",
+)
 _RECURRENT = ("RNN", "GRU", "LSTM")  # forward over whole sequences only
 MOST_DIMENSIONS = 64  # numpy's limit
 
@@ -187,15 +197,15 @@ MOST_DIMENSIONS = 64  # numpy's limit
 def run_node(node: Node, constants: Mapping[str, np.ndarray], opset: int) -> list[np.ndarray]:
     """Outputs of a standard node whose inputs are all constants, computed by ONNX's own reference implementation where it is right, else by our operators' (no
     ONNX Runtime is needed)."""
+    if node.op in _RECURRENT and (node.attrs.get("direction", "forward") != "forward" or "".join(node.inputs[4:5])):
+        raise ValueError("a recurrent node of constants is computed forward over whole sequences only")
+    if node.op == "MaxPool" and any(node.outputs[1:]):
+        raise ValueError("the places of a constant's maxima are not computed")
     if node.op in _OURS:
         operator, values = registry()[node.op], [constants[t] for t in node.inputs]
         types = operator.output_types(node, [v.dtype.name for v in values])
         wide = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
         return [np.asarray(y).astype(t) for y, t in zip(operator.reference(node, wide), types, strict=True)]
-    if node.op in _RECURRENT and (node.attrs.get("direction", "forward") != "forward" or "".join(node.inputs[4:5])):
-        raise ValueError("a recurrent node of constants is computed forward over whole sequences only")
-    if node.op == "MaxPool" and any(node.outputs[1:]):
-        raise ValueError("the places of a constant's maxima are not computed")
     inputs = list(dict.fromkeys(t for t in node.inputs if t))
     outputs = [t for t in node.outputs if t]
     proto = make_node(node.op, node.inputs, node.outputs, node.attrs, node.name)

@@ -52,7 +52,15 @@ def output_bounds(node: Node, graph: Graph, tensors: dict[str, TensorInfo]) -> l
         found = operator.registry()[node.op].largest(node, [tensors[t].shape if t else () for t in node.inputs])
         return [_known(node, tensors, *pair) for pair in zip(node.outputs, found, strict=False)]
     result: list[Shape] = []
-    for name, (shape, _) in zip(node.outputs, infer_node(node, tensors, graph.constants, graph.opset), strict=True):
+    try:
+        inferred = infer_node(node, tensors, graph.constants, graph.opset)
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise UnsupportedError(
+            f"node '{node.name}' ({node.op}): the most rows that its inputs can have do not fit each other ({first}); export the network without this node "
+            "(post-processing is the runtime's head)"
+        ) from error
+    for name, (shape, _) in zip(node.outputs, inferred, strict=True):
         known = shape if shape is not None else tensors[name].shape if name else ()
         same_rank = len(known) == len(x)
         dims = tuple(

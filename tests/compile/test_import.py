@@ -346,6 +346,40 @@ def test_outputs_of_a_constant_node_keep_their_places(build, op):
         np.testing.assert_array_equal(imported.graph.constants[f"{name}/constant"], value)
 
 
+@pytest.mark.parametrize("scale", [0.29, 0.57, 1 / 3, 1.15])
+def test_sizes_in_double_precision(build, scale):
+    """100 * 0.29 is 28.999… in double precision and 29 in float32: as many rows as in ONNX Runtime."""
+    nodes = [
+        ("Shape", ["x"], ["s"], {}),
+        ("Gather", ["s", "two"], ["rows"], {}),
+        ("Cast", ["rows"], ["wide"], {"to": TensorProto.DOUBLE}),
+        ("Mul", ["wide", "scale"], ["part"], {}),
+        ("Floor", ["part"], ["whole"], {}),
+        ("Cast", ["whole"], ["size"], {"to": TensorProto.INT64}),
+        ("Unsqueeze", ["size", "zero"], ["end"], {}),
+        ("Slice", ["x", "zero", "end", "two_"], ["y"], {}),
+    ]
+    constants = {"two": np.array(2), "scale": np.float64(scale), "zero": np.array([0]), "two_": np.array([2])}
+    model = build(nodes, constants=constants, shape=(1, 1, 100, 1))
+    x = np.arange(100, dtype=np.float32).reshape(1, 1, 100, 1)
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )
+    assert import_onnx(model).graph.tensors["y"].shape == expected.shape
+
+
+def test_double_precision_is_kept_between_constants(build):
+    """16777216 + 1 is no float32."""
+    nodes = [
+        ("Cast", ["k"], ["d"], {"to": TensorProto.DOUBLE}),
+        ("Add", ["d", "one"], ["e"], {}),
+        ("Cast", ["e"], ["y"], {"to": TensorProto.INT64}),
+    ]
+    model = build(nodes, constants={"k": np.array([16777216]), "one": np.array([1.0])})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert import_onnx(model).graph.constants["y/constant"].tolist() == [16777217]
+
+
 @pytest.mark.parametrize("read", [0, 1])
 def test_parts_of_a_constant_split(build, read):
     """In equal parts: one is an output of the network, the other is read on. (onnxslim made one part of them, the whole.)"""
