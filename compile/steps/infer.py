@@ -109,10 +109,9 @@ def fill_shapes(graph: Graph) -> None:
 
 def _keep(graph: Graph, node: Node, values: list[np.ndarray]) -> None:
     """The node's outputs as constants."""
-    for name, value in zip(node.outputs, values, strict=False):
-        if name:
-            graph.constants[name] = value
-            graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
+    for name, value in zip((t for t in node.outputs if t), values, strict=True):
+        graph.constants[name] = value
+        graph.tensors[name] = TensorInfo(name, value.shape, value.dtype.name)
 
 
 def _write_constant_outputs(graph: Graph) -> None:

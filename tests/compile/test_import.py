@@ -380,6 +380,15 @@ def test_double_precision_is_kept_between_constants(build):
     assert import_onnx(model).graph.constants["y/constant"].tolist() == [16777217]
 
 
+def test_an_omitted_output_of_a_constant_node(build):
+    """Unique without the places of the first ones: what follows keeps its place."""
+    nodes = [("Unique", ["c"], ["y", "", "back"], {}), ("Neg", ["back"], ["n"], {})]
+    model = build(nodes, constants={"c": np.float32([3, 1, 3, 2])}, outputs=["y", "n"])
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    found = import_onnx(model).graph.constants
+    assert found["y/constant"].tolist() == [1, 2, 3] and found["n/constant"].tolist() == [-2, 0, -2, -1]
+
+
 @pytest.mark.parametrize("read", [0, 1])
 def test_parts_of_a_constant_split(build, read):
     """In equal parts: one is an output of the network, the other is read on. (onnxslim made one part of them, the whole.)"""
