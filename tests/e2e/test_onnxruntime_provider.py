@@ -5,6 +5,7 @@ pytest tests/e2e/test_onnxruntime_provider.py --onnxruntime-include DIR
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import hashlib
 import shutil
@@ -49,9 +50,11 @@ def provider(onnxruntime_include: Path) -> Iterator[None]:
     beside = Path(sys.executable).parent / "cmake"
     tool = str(beside) if beside.exists() else "cmake"
     options = [f"-DONNXRUNTIME_INCLUDE_DIR={onnxruntime_include}"]
-    subprocess.run([tool, "-S", ROOT / "board_runtime", "-B", BUILD, *options], check=True, capture_output=True)
     target = [tool, "--build", BUILD, "--target", "npuforge-onnxruntime", "-j", "2"]
-    subprocess.run(target, check=True, capture_output=True)
+    with (BUILD / "tests.lock").open("w") as lock:  # two workers of pytest-xdist would build at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run([tool, "-S", ROOT / "board_runtime", "-B", BUILD, *options], check=True, capture_output=True)
+        subprocess.run(target, check=True, capture_output=True)
     onnxruntime.register_execution_provider_library(REGISTERED, str(BUILD / "libnpuforge-onnxruntime.so"))
     yield
     gc.collect()
