@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernel_support import COMPILERS, function, library, passed
 
@@ -51,6 +51,7 @@ def smooth_map(random: np.random.Generator, images: int, channels: int, height: 
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 2, 5]), st.sampled_from([1.0, 0.25, 0.3]))
+@example(3611, 1, 1.0)  # all outside
 def test_regions_anywhere(seed: int, ratio: int, scale: float) -> None:
     random = np.random.default_rng(seed)
     height, width = (int(v) for v in random.integers(1, 40, 2))
@@ -69,7 +70,8 @@ def test_regions_anywhere(seed: int, ratio: int, scale: float) -> None:
         found = run(x, rois, mode, **attrs)
         (bound,) = found.bounds
         assert (errors(found, **attrs) <= bound).all()
-        assert np.median(bound) < 0.02  # half a step of 2^-7 to 2^-8 of 2, a slope of 0.6 at 0.01 pixel
+        # Half a step of 2^-7 to 2^-8 of 2, a slope of 0.6 at 0.01 pixel; where all samples lie outside of the map there is nothing to choose a step by.
+        assert np.median(bound) < 0.02 or not found.results[0].any()
         np.testing.assert_allclose(found.inputs[1][:, :5], rois[:, :5], rtol=0, atol=2.0**-17 / scale)
         turned = found.inputs[1][:, 5] - rois[:, 5]
         assert np.abs(turned - 2 * np.pi * np.round(turned / (2 * np.pi))).max() <= np.pi / 2**16 * (1 + 1e-9)
